@@ -1,0 +1,96 @@
+"""What a data set is, and the registry of those that can be loaded by name."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from dsal.errors import InputError
+from dsal.registry import Registry
+
+Progress = Callable[[int, int], None]
+"""Called with (done, total); what they count is said where a ``Progress`` is taken."""
+
+
+@dataclass(frozen=True)
+class ImageData:
+    """Images with their labels.
+
+    Attributes:
+        images: uint8, (N, C, H, W).
+        labels: int64, (N,), numbers of classes from 0.
+    """
+
+    images: Tensor
+    labels: Tensor
+
+    def __post_init__(self) -> None:
+        if self.images.dtype != torch.uint8 or self.images.ndim != 4:
+            raise InputError(
+                f"images must be uint8 of shape (N, C, H, W), got {self.images.dtype} of shape {tuple(self.images.shape)}"
+            )
+        if self.labels.dtype != torch.int64 or self.labels.shape != self.images.shape[:1]:
+            raise InputError(
+                f"labels must be int64 of shape ({len(self.images)},), one per image, "
+                f"got {self.labels.dtype} of shape {tuple(self.labels.shape)}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A data set of images in its two parts; ``fingerprint`` is the sha256 of its content, row order included."""
+
+    name: str
+    train: ImageData
+    test: ImageData
+    class_names: tuple[str, ...]
+    fingerprint: str
+
+
+Loader = Callable[[Path, bool, Progress | None], DataSet]
+"""(data root, whether to download what is missing, progress in bytes) -> data set."""
+
+DATASETS: Registry[Loader] = Registry("data set")
+
+
+def load_dataset(
+    name: str, root: Path | None = None, download: bool = False, progress: Progress | None = None
+) -> DataSet:
+    """Load a data set by name.
+
+    Args:
+        name: one of ``DATASETS.names()``.
+        root: folder the data sets live in; by default the environment variable ``DSAL_DATA``, else ``~/.cache/dsal``.
+        download: fetch the data set from its official address when it is not under ``root``.
+        progress: called with (bytes so far, bytes in all) while downloading.
+
+    Raises:
+        UnknownNameError: no data set of that name.
+        MissingDataError: the files are not under ``root``; says which file to put where.
+        FileFormatError: a file is torn or is not what its name says.
+    """
+    return DATASETS.get(name)(data_root() if root is None else Path(root), download, progress)
+
+
+def data_root() -> Path:
+    """The folder data sets live in unless another is named."""
+    return Path(os.environ.get("DSAL_DATA") or Path.home() / ".cache" / "dsal").expanduser()
+
+
+def fingerprint(*parts: ImageData) -> str:
+    """sha256 over the shapes, pixels and labels of ``parts``, in their order of rows."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(repr(tuple(part.images.shape)).encode())
+        digest.update(part.images.contiguous().numpy())
+        digest.update(part.labels.contiguous().numpy())
+    return digest.hexdigest()

@@ -1,0 +1,59 @@
+"""Fetching an archive over the network, checked against its known sha256."""
+
+from __future__ import annotations
+
+import hashlib
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+from dsal.data.dataset import Progress
+from dsal.errors import FileFormatError, MissingDataError
+from dsal.store import atomic_write
+
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A published file and the sha256 it is known to have."""
+
+    url: str
+    sha256: str
+
+    @property
+    def filename(self) -> str:
+        return self.url.rpartition("/")[2]
+
+
+def download_archive(archive: Archive, target: Path, progress: Progress | None = None) -> None:
+    """Fetch ``archive`` to ``target``, whole and with the right checksum or not at all.
+
+    Args:
+        progress: called with (bytes so far, bytes in all); the second is 0 where the server does not say.
+
+    Raises:
+        MissingDataError: no network, or the server does not answer.
+        FileFormatError: what came has another checksum.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256()
+    with atomic_write(target) as part:
+        try:
+            with urllib.request.urlopen(archive.url, timeout=60) as response, part.open("wb") as file:
+                total, done = int(response.headers.get("Content-Length") or 0), 0
+                while chunk := response.read(_CHUNK):
+                    file.write(chunk)
+                    digest.update(chunk)
+                    done += len(chunk)
+                    if progress is not None:
+                        progress(done, total)
+        except OSError as error:  # urllib's errors and a lost connection alike
+            raise MissingDataError(
+                f"could not download {archive.url} ({error}). Without a network, fetch it elsewhere "
+                f"and put it here: {target}"
+            ) from error
+        if digest.hexdigest() != archive.sha256:
+            raise FileFormatError(
+                f"{archive.url} came with sha256 {digest.hexdigest()}, expected {archive.sha256}; nothing was kept"
+            )
