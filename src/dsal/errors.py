@@ -1,0 +1,54 @@
+"""What can go wrong, by name.
+
+Every error of this package is a :class:`DSALError`, and also the built-in error that a Python or scikit-learn user
+would expect in its place, so ``except ValueError`` and ``except DSALError`` both work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class DSALError(Exception):
+    """Base of all errors raised by this package."""
+
+
+class InputError(DSALError, ValueError):
+    """A value, shape, label or option that cannot be used. The model is unchanged."""
+
+
+class UnknownNameError(InputError):
+    """A name that no registry entry bears.
+
+    >>> raise UnknownNameError("activation", "rleu", ["relu", "tanh"])
+    Traceback (most recent call last):
+        ...
+    dsal.errors.UnknownNameError: unknown activation 'rleu'; did you mean 'relu'? Valid names: relu, tanh
+    """
+
+    def __init__(self, kind: str, name: object, valid: Iterable[str]) -> None:
+        self.kind, self.name, self.valid = kind, name, tuple(sorted(valid))
+        near = get_close_matches(str(name).lower(), self.valid, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        super().__init__(f"unknown {kind} {name!r}; {hint}Valid names: {', '.join(self.valid) or '(none)'}")
+
+    def __reduce__(self) -> tuple[type[UnknownNameError], tuple[str, object, tuple[str, ...]]]:
+        """Rebuild from the three arguments, so that the error survives a process boundary."""
+        return type(self), (self.kind, self.name, self.valid)
+
+
+class FileFormatError(DSALError, ValueError):
+    """A file that is torn, tampered with, foreign, or written by a later version."""
+
+
+class MissingDataError(DSALError, FileNotFoundError):
+    """A data set file that is not there; the message says which file to put where."""
+
+
+class MemoryNeededError(DSALError, MemoryError):
+    """The learner would need more memory than there is; raised before anything is allocated."""
+
+
+class LeakError(DSALError, ValueError):
+    """Backbone weights that have already seen a class which a later phase treats as new."""
