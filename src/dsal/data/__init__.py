@@ -1,6 +1,18 @@
 """Data sets of images and of features, class order and phases."""
 
-from dsal.data import cifar  # noqa: F401  (registers its data sets)
+from dsal.data import cifar, omniglot  # noqa: F401  (each registers its data sets)
+from dsal.data.class_order import class_order
 from dsal.data.dataset import DATASETS, DataSet, ImageData, Progress, data_root, load_dataset
+from dsal.data.scenario import Scenario, split_phases
 
-__all__ = ["DATASETS", "DataSet", "ImageData", "Progress", "data_root", "load_dataset"]
+__all__ = [
+    "DATASETS",
+    "DataSet",
+    "ImageData",
+    "Progress",
+    "Scenario",
+    "class_order",
+    "data_root",
+    "load_dataset",
+    "split_phases",
+]

@@ -114,7 +114,7 @@ def _open_folder(folder: Path) -> Iterator[Opener]:
 def _open_archive(archive: Path, folder: str) -> Iterator[Opener]:
     """Members are read straight from the archive: nothing is unpacked, so no path inside it can do harm."""
     try:
-        with tarfile.open(archive) as tar:
+        with gzip.open(archive) as stream, tarfile.open(fileobj=stream) as tar:
 
             def opener(member: str) -> BinaryIO:
                 try:
@@ -126,6 +126,8 @@ def _open_archive(archive: Path, folder: str) -> Iterator[Opener]:
                 return cast(BinaryIO, file)
 
             yield opener
+            while stream.read(1 << 20):  # gzip checks its checksum only at the end of the file
+                pass
     except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise FileFormatError(
             f"{archive} is torn or is no tar archive ({error}); remove it and fetch it again"

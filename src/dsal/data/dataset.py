@@ -14,6 +14,9 @@ from torch import Tensor
 from dsal.errors import InputError
 from dsal.registry import Registry
 
+EMBEDDED = Path(__file__).parent / "embedded"
+"""The folder of what ships in the package."""
+
 Progress = Callable[[int, int], None]
 """Called with (done, total); what they count is said where a ``Progress`` is taken."""
 
@@ -33,7 +36,8 @@ class ImageData:
     def __post_init__(self) -> None:
         if self.images.dtype != torch.uint8 or self.images.ndim != 4:
             raise InputError(
-                f"images must be uint8 of shape (N, C, H, W), got {self.images.dtype} of shape {tuple(self.images.shape)}"
+                f"images must be uint8 of shape (N, C, H, W), "
+                f"got {self.images.dtype} of shape {tuple(self.images.shape)}"
             )
         if self.labels.dtype != torch.int64 or self.labels.shape != self.images.shape[:1]:
             raise InputError(
@@ -91,6 +95,6 @@ def fingerprint(*parts: ImageData) -> str:
     digest = hashlib.sha256()
     for part in parts:
         digest.update(repr(tuple(part.images.shape)).encode())
-        digest.update(part.images.contiguous().numpy())
-        digest.update(part.labels.contiguous().numpy())
+        digest.update(part.images.contiguous().numpy().data)
+        digest.update(part.labels.contiguous().numpy().data)
     return digest.hexdigest()

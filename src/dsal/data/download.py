@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import urllib.request
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 
 from dsal.data.dataset import Progress
@@ -30,6 +31,8 @@ def download_archive(archive: Archive, target: Path, progress: Progress | None =
     """Fetch ``archive`` to ``target``, whole and with the right checksum or not at all.
 
     Args:
+        archive: what to fetch.
+        target: the file to make; its folder is made too.
         progress: called with (bytes so far, bytes in all); the second is 0 where the server does not say.
 
     Raises:
@@ -48,7 +51,7 @@ def download_archive(archive: Archive, target: Path, progress: Progress | None =
                     done += len(chunk)
                     if progress is not None:
                         progress(done, total)
-        except OSError as error:  # urllib's errors and a lost connection alike
+        except (OSError, HTTPException) as error:  # no network, no answer, a lost connection
             raise MissingDataError(
                 f"could not download {archive.url} ({error}). Without a network, fetch it elsewhere "
                 f"and put it here: {target}"

@@ -34,19 +34,17 @@ def load_restricted(file: BinaryIO, where: str) -> dict[str, object]:
     try:
         # latin1 turns the byte strings of Python 2 into str one to one, so that array data survives.
         content = _Unpickler(file, encoding="latin1").load()
+        if not isinstance(content, dict):
+            raise FileFormatError(f"a dict was expected, a {type(content).__name__} came")
+        return {_text(key): value.values() if isinstance(value, _Array) else value for key, value in content.items()}
     except FileFormatError as error:
         raise FileFormatError(f"{where}: {error}") from None
     except Exception as error:  # a damaged pickle can raise anything, as the pickle documentation warns
         raise FileFormatError(f"{where} is torn or is no pickle ({type(error).__name__}: {error})") from error
-    if not isinstance(content, dict):
-        raise FileFormatError(f"{where} holds a {type(content).__name__}; a dict was expected")
-    return {
-        key.decode("latin1") if isinstance(key, bytes) else str(key): _finish(value) for key, value in content.items()
-    }
 
 
-def _finish(value: object) -> object:
-    return value.values() if isinstance(value, _Array) else value
+def _text(key: object) -> str:
+    return key.decode("latin1") if isinstance(key, bytes) else str(key)
 
 
 class _Dtype:
