@@ -1,0 +1,164 @@
+"""Data sets of features: what a frozen backbone made of every image, with the card of that backbone.
+
+On disk features are float16 (half the size), in memory float32. The stages of the backbone lie side by side, earliest
+first, so the features of the last stage alone are a slice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsal.data.dataset import EMBEDDED
+from dsal.errors import FileFormatError, InputError, UnknownNameError
+from dsal.store import load_tensors, save_tensors
+
+_KIND = "features"
+
+
+@dataclass(frozen=True)
+class FeatureSet:
+    """Features of a data set in its two parts.
+
+    Attributes:
+        name: what to call it.
+        train_x: float32, (N, d); may be memory-mapped and read-only.
+        train_y: int64, (N,), data-set labels.
+        test_x: float32, (M, d).
+        test_y: int64, (M,).
+        class_names: by data-set label.
+        fingerprint: sha256 of the content (:func:`features_fingerprint`).
+        stage_widths: widths of the backbone's stages, side by side in the columns; they add up to d.
+        backbone: card of the backbone, as JSON holds it.
+        dataset: the image data set these are features of, where known.
+    """
+
+    name: str
+    train_x: NDArray[np.float32]
+    train_y: NDArray[np.int64]
+    test_x: NDArray[np.float32]
+    test_y: NDArray[np.int64]
+    class_names: tuple[str, ...]
+    fingerprint: str
+    stage_widths: tuple[int, ...]
+    backbone: dict[str, Any]
+    dataset: str | None = None
+
+    def __post_init__(self) -> None:
+        for x, y in ((self.train_x, self.train_y), (self.test_x, self.test_y)):
+            if x.dtype != np.float32 or x.ndim != 2 or x.shape[1] != sum(self.stage_widths):
+                raise InputError(
+                    f"features must be float32 of shape (N, {sum(self.stage_widths)}), "
+                    f"as wide as the stages {self.stage_widths} together; got {x.dtype} of shape {x.shape}"
+                )
+            if y.dtype != np.int64 or y.shape != x.shape[:1]:
+                raise InputError(f"labels must be int64 of shape ({len(x)},), got {y.dtype} of shape {y.shape}")
+            if y.size and not 0 <= y.min() <= y.max() < len(self.class_names):
+                raise InputError(f"labels must be from 0 to {len(self.class_names) - 1}, one for each class name")
+
+    def select(self, features: str) -> FeatureSet:
+        """The set itself for ``"all"``; for ``"last"`` the columns of the last stage (views, not copies)."""
+        if features not in ("all", "last"):
+            raise UnknownNameError("choice of features", features, ("all", "last"))
+        if features == "all" or len(self.stage_widths) == 1:
+            return self
+        start = sum(self.stage_widths[:-1])
+        return replace(
+            self,
+            train_x=self.train_x[:, start:],
+            test_x=self.test_x[:, start:],
+            stage_widths=self.stage_widths[-1:],
+            fingerprint=hashlib.sha256(f"{self.fingerprint} from column {start}".encode()).hexdigest(),
+        )
+
+
+def features_fingerprint(*arrays: NDArray[Any]) -> str:
+    """sha256 over types, shapes and content of ``arrays``, in their order of rows."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(f"{array.dtype.str} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def load_features(name: str, features: str = "all") -> FeatureSet:
+    """Load a set of features that ships in the package.
+
+    Args:
+        name: one of :func:`feature_set_names`.
+        features: ``"all"`` stages side by side, or the ``"last"`` stage alone.
+
+    Raises:
+        UnknownNameError: no set of that name ships with this version.
+    """
+    if name not in feature_set_names():
+        raise UnknownNameError("embedded set of features", name, feature_set_names())
+    return read_features(EMBEDDED / f"{name}.safetensors", features)
+
+
+def feature_set_names() -> tuple[str, ...]:
+    """Names of the sets of features that ship in the package."""
+    return tuple(sorted(path.stem for path in EMBEDDED.glob("*.safetensors")))
+
+
+def save_features(path: str | os.PathLike[str], features: FeatureSet) -> None:
+    """Write a set of features to one file, float16.
+
+    Raises:
+        InputError: a value is not finite, or larger than float16 holds (65504).
+    """
+    limit = float(np.finfo(np.float16).max)
+    for part in (features.train_x, features.test_x):
+        if not np.all(np.abs(part) <= limit):
+            raise InputError(f"features must be finite and at most {limit} in size to be stored as float16")
+    save_tensors(
+        path,
+        {
+            "train_x": features.train_x.astype(np.float16),
+            "train_y": features.train_y.astype(np.int32),
+            "test_x": features.test_x.astype(np.float16),
+            "test_y": features.test_y.astype(np.int32),
+        },
+        {
+            "kind": _KIND,
+            "name": features.name,
+            "class_names": list(features.class_names),
+            "stage_widths": list(features.stage_widths),
+            "backbone": features.backbone,
+            "dataset": features.dataset,
+        },
+    )
+
+
+def read_features(path: str | os.PathLike[str], features: str = "all") -> FeatureSet:
+    """Read what :func:`save_features` wrote; the fingerprint is that of the content as read.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        FileFormatError: the file is torn, changed, or holds something else.
+    """
+    arrays, meta = load_tensors(path, kind=_KIND)
+    try:
+        train_x, test_x = (arrays[name].astype(np.float32) for name in ("train_x", "test_x"))
+        train_y, test_y = (arrays[name].astype(np.int64) for name in ("train_y", "test_y"))
+        whole = FeatureSet(
+            name=meta["name"],
+            train_x=train_x,
+            train_y=train_y,
+            test_x=test_x,
+            test_y=test_y,
+            class_names=tuple(meta["class_names"]),
+            fingerprint=features_fingerprint(train_x, train_y, test_x, test_y),
+            stage_widths=tuple(meta["stage_widths"]),
+            backbone=meta["backbone"],
+            dataset=meta["dataset"],
+        )
+    except (KeyError, TypeError, InputError) as error:
+        raise FileFormatError(f"{Path(path)} is not a whole set of features: {error}") from error
+    return whole.select(features)
