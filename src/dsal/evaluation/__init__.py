@@ -1,0 +1,1 @@
+"""The protocol, its metrics, and what a run leaves behind."""
