@@ -21,7 +21,7 @@ Progress = Callable[[int, int], None]
 """Called with (done, total); what they count is said where a ``Progress`` is taken."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ImageData:
     """Images with their labels.
 
@@ -49,7 +49,7 @@ class ImageData:
         return len(self.labels)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DataSet:
     """A data set of images in its two parts; ``fingerprint`` is the sha256 of its content, row order included."""
 

@@ -22,7 +22,7 @@ from dsal.store import load_tensors, save_tensors
 _KIND = "features"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FeatureSet:
     """Features of a data set in its two parts.
 

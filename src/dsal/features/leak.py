@@ -1,0 +1,45 @@
+"""Refusing weights that have already seen what a later phase calls new."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, Literal
+
+from dsal.backbones.backbone import Card
+from dsal.data.scenario import Scenario
+from dsal.errors import LeakError
+
+Origin = Literal["base classes", "other data set", "generic", "unknown"]
+"""What the weights were trained on, seen from a scenario: reports mark everything but ``"base classes"``."""
+
+
+def check_no_leak(card: Card | Mapping[str, Any], scenario: Scenario, dataset: str | None) -> Origin:
+    """Raise :class:`LeakError` if the weights have seen a class of phase 1 or later; else say where they come from.
+
+    Args:
+        card: of the backbone, or the record of it that a set of features carries.
+        scenario: which classes arrive when.
+        dataset: name of the image data set; where it is None, the card's classes are taken to be of this one.
+
+    Returns:
+        ``"base classes"``: seen classes are of phase 0. ``"other data set"``: trained on labels of another data set,
+        which cannot be compared. ``"generic"``: pretrained on something large. ``"unknown"``: the card does not say.
+    """
+    record = card if isinstance(card, Mapping) else asdict(card)
+    if "seen_classes" not in record:
+        return "unknown"
+    if record["seen_classes"] is None:
+        return "generic"
+    if None not in (dataset, record.get("dataset")) and dataset != record["dataset"]:
+        return "other data set"
+    later = {label: k for k in range(1, scenario.last + 1) for label in scenario.labels(k)}
+    leaked = sorted(set(record["seen_classes"]) & later.keys())
+    if leaked:
+        shown = ", ".join(f"{label} (phase {later[label]})" for label in leaked[:5])
+        raise LeakError(
+            f"the backbone was trained on {len(leaked)} classes that later phases treat as new: labels {shown}"
+            f"{', ...' if len(leaked) > 5 else ''}. It was trained for class order {record.get('class_order')!r} with "
+            f"{len(record['seen_classes'])} base classes: use these, or weights trained for this scenario."
+        )
+    return "base classes"

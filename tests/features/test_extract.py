@@ -1,0 +1,57 @@
+"""Extraction: batches, order and progress must not show in the features."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from dsal.backbones import Backbone
+from dsal.data import DataSet
+from dsal.errors import InputError, UnknownNameError
+from dsal.features import card_record, extract_dataset, feature_batches
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 17, 18, 1000])
+def test_any_batch_size_gives_the_same_features(backbone: Backbone, dataset: DataSet, batch_size: int) -> None:
+    images = dataset.train.images  # 18 of them
+    batches = list(feature_batches(backbone, images, batch_size=batch_size))
+    assert [len(b) for b in batches[:-1]] == [batch_size] * (len(batches) - 1)
+    together = torch.cat(batches)
+    assert together.dtype == torch.float32
+    assert torch.allclose(together, backbone.extract(images), atol=1e-5)
+
+
+def test_the_features_of_a_data_set(backbone: Backbone, dataset: DataSet) -> None:
+    calls: list[tuple[int, int]] = []
+    features = extract_dataset(backbone, dataset, batch_size=8, progress=lambda *c: calls.append(c))
+    assert calls == [(8, 24), (16, 24), (18, 24), (24, 24)]
+    assert np.allclose(features.train_x, backbone.extract(dataset.train.images).numpy(), atol=1e-5)
+    assert np.allclose(features.test_x, backbone.extract(dataset.test.images).numpy(), atol=1e-5)
+    assert features.train_y.tolist() == dataset.train.labels.tolist()
+    assert features.stage_widths == (16, 32, 64)
+    assert (features.name, features.dataset, features.class_names) == ("omniglot", "omniglot", dataset.class_names)
+    assert extract_dataset(backbone, dataset, name="mine", batch_size=8).name == "mine"
+    last = torch.cat(list(feature_batches(backbone, dataset.test.images, features="last", batch_size=8)))
+    assert np.array_equal(features.select("last").test_x, last.numpy())
+
+
+def test_the_card_record_is_plain_json(backbone: Backbone) -> None:
+    record = card_record(backbone)
+    assert json.loads(json.dumps(record)) == record
+    assert record["seen_classes"] == [0, 1, 2]
+    assert record["weights_sha256"] == backbone.fingerprint()
+
+
+def test_training_mode_does_not_reach_the_features(backbone: Backbone, dataset: DataSet) -> None:
+    expected = extract_dataset(backbone.eval(), dataset)
+    assert extract_dataset(backbone.train(), dataset).fingerprint == expected.fingerprint
+
+
+def test_mistakes_are_named(backbone: Backbone, dataset: DataSet) -> None:
+    with pytest.raises(InputError, match="batch size"):
+        next(feature_batches(backbone, dataset.test.images, batch_size=0))
+    with pytest.raises(UnknownNameError):
+        next(feature_batches(backbone, dataset.test.images, features="first"))
+    with pytest.raises(InputError, match="uint8"):
+        next(feature_batches(backbone, dataset.test.images.float()))
