@@ -136,7 +136,7 @@ def _open_archive(archive: Path, folder: str) -> Iterator[Opener]:
 
 def _class_names(layout: Layout, opener: Opener) -> tuple[str, ...]:
     with opener(layout.meta) as file:
-        names = load_restricted(file, layout.meta).get(layout.names_key)
+        names = load_restricted(file, f"{layout.folder}/{layout.meta}").get(layout.names_key)
     if not isinstance(names, list) or len(names) != layout.classes:
         raise FileFormatError(f"{layout.meta} must hold {layout.classes} names under {layout.names_key!r}")
     return tuple(name.decode("latin1") if isinstance(name, bytes) else str(name) for name in names)
@@ -146,7 +146,7 @@ def _images(layout: Layout, members: tuple[str, ...], opener: Opener) -> ImageDa
     images, labels = [], []
     for member in members:
         with opener(member) as file:
-            content = load_restricted(file, member)
+            content = load_restricted(file, f"{layout.folder}/{member}")
         pixels, numbers = content.get("data"), content.get(layout.labels_key)
         if not isinstance(pixels, np.ndarray) or pixels.ndim != 2 or pixels.shape[1] != 3 * 32 * 32:
             raise FileFormatError(f"{member} must hold uint8 pixels (N, 3072) under 'data'")

@@ -103,7 +103,9 @@ _STAND_INS: dict[tuple[str, str], Callable[..., object]] = {
 }
 
 
-class _Unpickler(pickle.Unpickler):
+class _Unpickler(pickle._Unpickler):
+    """The standard library's reader in Python: the one in C lets ten bytes of a bad file claim all memory."""
+
     def find_class(self, module: str, name: str) -> Callable[..., object]:
         try:
             return _STAND_INS[module, name]
@@ -111,6 +113,9 @@ class _Unpickler(pickle.Unpickler):
             raise FileFormatError(
                 f"the pickle asks for {module}.{name}, which no CIFAR file needs; it was not read"
             ) from None
+
+    def get_extension(self, code: int) -> None:
+        raise FileFormatError(f"the pickle asks for extension {code}, which no CIFAR file needs; it was not read")
 
     def persistent_load(self, pid: object) -> object:
         raise FileFormatError("the pickle asks for a persistent object, which no CIFAR file needs; it was not read")
