@@ -1,0 +1,180 @@
+"""A trained, frozen backbone: images to features, with all that must travel with its weights.
+
+A file of weights (safetensors) carries, besides the network's parameters, its :class:`Card`: the architecture, the
+preprocessing, and the classes it has seen, so that no run can mistake one of them for a new class.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import torch
+from torch import Tensor, nn
+
+from dsal.errors import FileFormatError, InputError, UnknownNameError
+from dsal.registry import Registry
+from dsal.store import load_tensors, save_tensors
+
+FEATURES = ("all", "last")
+KIND = "backbone"
+
+
+class StagedNetwork(Protocol):
+    """What a network must offer to serve as a backbone, besides being an ``nn.Module``."""
+
+    widths: tuple[int, ...]
+
+    def stages(self, x: Tensor) -> list[Tensor]:
+        """Pooled output of every stage, earliest first: tensors (n, width)."""
+        ...
+
+
+ARCHITECTURES: Registry[Callable[[int], nn.Module]] = Registry("architecture")
+"""Constructors by name: number of input channels -> a :class:`StagedNetwork`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """What one must know of a backbone's weights to use them rightly.
+
+    Attributes:
+        architecture: name in :data:`ARCHITECTURES`.
+        dataset: data set it was trained on; ``None`` for a generic one.
+        seen_classes: that data set's labels seen in training, in the order of the head's outputs; ``None`` for a
+            generic backbone, which may have seen anything.
+        class_order: class order of which ``seen_classes`` are the first.
+        in_channels: 3 for colour images, 1 for grey ones.
+        size: side of the images in pixels.
+        mean: per channel, of pixels scaled to 0..1.
+        std: per channel, likewise.
+        flip: features are the mean of those of the image and of its mirror image.
+        training: how the weights were made: recipe, seed, accuracy per epoch, versions.
+    """
+
+    architecture: str
+    dataset: str | None
+    seen_classes: tuple[int, ...] | None
+    class_order: str
+    in_channels: int
+    size: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    flip: bool = False
+    training: dict[str, Any] = field(default_factory=dict)
+
+
+class Backbone(nn.Module):
+    """A network with its card; turns uint8 images into float32 features.
+
+    Args:
+        card: see :class:`Card`.
+        network: a network of the card's architecture; made afresh when not given.
+        head: outputs for ``card.seen_classes``, used in base training; ``None`` when it was dropped.
+    """
+
+    pixel_mean: Tensor
+    pixel_std: Tensor
+    feature_mean: Tensor
+    feature_std: Tensor
+
+    def __init__(self, card: Card, network: nn.Module | None = None, head: nn.Linear | None = None) -> None:
+        super().__init__()
+        self.card = card
+        self.network = ARCHITECTURES.get(card.architecture)(card.in_channels) if network is None else network
+        self.head = head
+        width = sum(self.stage_widths)
+        self.register_buffer("pixel_mean", torch.tensor(card.mean).view(1, -1, 1, 1), persistent=False)
+        self.register_buffer("pixel_std", torch.tensor(card.std).view(1, -1, 1, 1), persistent=False)
+        self.register_buffer("feature_mean", torch.zeros(width))
+        self.register_buffer("feature_std", torch.ones(width))
+
+    @property
+    def stage_widths(self) -> tuple[int, ...]:
+        """Number of features of each stage, earliest first."""
+        return self._staged.widths
+
+    @property
+    def _staged(self) -> StagedNetwork:
+        return cast(StagedNetwork, self.network)
+
+    def normalise(self, images: Tensor) -> Tensor:
+        """Turn uint8 images (n, c, h, w) into the float32 input of the network."""
+        x = (images.float() / 255 - self.pixel_mean) / self.pixel_std
+        return x.contiguous(memory_format=torch.channels_last)
+
+    @torch.no_grad()
+    def extract(self, images: Tensor, features: str = "all") -> Tensor:
+        """Features of a batch of images.
+
+        Args:
+            images: (n, c, h, w) uint8, on any device.
+            features: ``"all"`` stages side by side, or the ``"last"`` alone, which is their last slice. Either way
+                standardised with the mean and deviation of the base training data.
+
+        Returns:
+            (n, d) float32, on the backbone's device.
+        """
+        if features not in FEATURES:
+            raise UnknownNameError("kind of features", features, FEATURES)
+        x = self._checked(images)
+        pooled = self._stages(x)
+        if self.card.flip:
+            pooled = (pooled + self._stages(x.flip(3))) / 2
+        standard = (pooled - self.feature_mean) / self.feature_std
+        return standard if features == "all" else standard[:, -self.stage_widths[-1] :]
+
+    @torch.no_grad()
+    def classify(self, images: Tensor) -> Tensor:
+        """Scores (n, classes) of the seen classes by the head of base training."""
+        if self.head is None:
+            raise InputError("this backbone has no head: it was saved without one, or never trained")
+        scores: Tensor = self.head(self._staged.stages(self._checked(images))[-1])
+        return scores
+
+    def _stages(self, x: Tensor) -> Tensor:
+        return torch.cat(self._staged.stages(x), dim=1).float()
+
+    def _checked(self, images: Tensor) -> Tensor:
+        card = self.card
+        if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != card.in_channels:
+            raise InputError(
+                f"expected uint8 images of shape (n, {card.in_channels}, {card.size}, {card.size}), "
+                f"got {images.dtype} of shape {tuple(images.shape)}"
+            )
+        self.eval()
+        return self.normalise(images.to(self.feature_mean.device))
+
+    def fingerprint(self) -> str:
+        """sha256 over all that decides the features: weights, statistics and preprocessing."""
+        card = self.card
+        digest = hashlib.sha256(repr((card.architecture, card.size, card.mean, card.std, card.flip)).encode())
+        for name, value in sorted(self.state_dict().items()):
+            if not name.startswith("head."):
+                digest.update(name.encode())
+                digest.update(value.cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+
+def save_backbone(path: Path, backbone: Backbone) -> None:
+    """Write weights and card to one safetensors file, whole or not at all."""
+    save_tensors(path, backbone.state_dict(), {"kind": KIND, "card": asdict(backbone.card)})
+
+
+def load_backbone(path: Path) -> Backbone:
+    """Read what :func:`save_backbone` wrote; in evaluation mode, on the CPU."""
+    tensors, meta = load_tensors(path, kind=KIND)
+    try:
+        fields = meta["card"]
+        for name in ("seen_classes", "mean", "std"):
+            fields[name] = None if fields[name] is None else tuple(fields[name])
+        card = Card(**fields)
+        head = tensors.get("head.weight")
+        backbone = Backbone(card, head=None if head is None else nn.Linear(head.shape[1], head.shape[0]))
+        backbone.load_state_dict({name: torch.from_numpy(value) for name, value in tensors.items()})
+    except (KeyError, TypeError, RuntimeError) as error:
+        raise FileFormatError(f"{path} is not a usable file of backbone weights: {error}") from error
+    return backbone.to(memory_format=torch.channels_last).eval()

@@ -1,0 +1,123 @@
+"""Residual networks: ResNet-32 for 32x32 images, ResNet-18 for 32x32 and for 224x224 images.
+
+A backbone returns *features*, never class scores. It offers them in two forms:
+
+- ``last``: the pooled output of the last stage (the paper's features);
+- ``all``: the pooled outputs of every stage side by side, earliest first, so that ``last`` is a slice of ``all``.
+
+The parameter names of ResNet-18 are torchvision's, so that its checkpoints load.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from dsal.backbones.backbone import ARCHITECTURES
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions and a shortcut (He et al., 2016)."""
+
+    def __init__(self, width_in: int, width: int, stride: int, *, zero_pad: bool) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(width_in, width, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.downsample: nn.Module | None = None
+        if stride != 1 or width_in != width:
+            self.downsample = (
+                ZeroPadShortcut(stride, width - width_in)
+                if zero_pad
+                else nn.Sequential(nn.Conv2d(width_in, width, 1, stride, bias=False), nn.BatchNorm2d(width))
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        shortcut = x if self.downsample is None else self.downsample(x)
+        out = torch.relu(self.bn1(self.conv1(x)))
+        return torch.relu(self.bn2(self.conv2(out)) + shortcut)
+
+
+class ZeroPadShortcut(nn.Module):
+    """The parameter-free shortcut of the CIFAR networks: subsample, then add channels of zeros."""
+
+    def __init__(self, stride: int, channels: int) -> None:
+        super().__init__()
+        self.stride, self.channels = stride, channels
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x[:, :, :: self.stride, :: self.stride]
+        return nn.functional.pad(x, (0, 0, 0, 0, 0, self.channels))
+
+
+class ResNet(nn.Module):
+    """Stages of basic blocks; the forward pass returns pooled features.
+
+    Args:
+        depths: blocks per stage.
+        widths: channels per stage.
+        stem: ``"3x3"`` (images of about 32 pixels) or ``"7x7"`` (images of about 224 pixels).
+        in_channels: 3 for colour, 1 for grey.
+        zero_pad: parameter-free shortcuts (ResNet-32) instead of 1x1 convolutions (ResNet-18).
+    """
+
+    def __init__(
+        self,
+        depths: tuple[int, ...],
+        widths: tuple[int, ...],
+        *,
+        stem: str,
+        in_channels: int = 3,
+        zero_pad: bool = False,
+    ) -> None:
+        super().__init__()
+        self.widths = widths
+        large = stem == "7x7"
+        self.conv1 = nn.Conv2d(
+            in_channels, widths[0], 7 if large else 3, 2 if large else 1, 3 if large else 1, bias=False
+        )
+        self.bn1 = nn.BatchNorm2d(widths[0])
+        self.maxpool: nn.Module = nn.MaxPool2d(3, 2, 1) if large else nn.Identity()
+        width_in = widths[0]
+        for number, (depth, width) in enumerate(zip(depths, widths, strict=True), start=1):
+            blocks = []
+            for index in range(depth):
+                stride = 2 if index == 0 and number > 1 else 1
+                blocks.append(BasicBlock(width_in, width, stride, zero_pad=zero_pad))
+                width_in = width
+            self.add_module(f"layer{number}", nn.Sequential(*blocks))
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def stages(self, x: Tensor) -> list[Tensor]:
+        """Pooled output of every stage: a list of (n, width) tensors."""
+        x = self.maxpool(torch.relu(self.bn1(self.conv1(x))))
+        pooled = []
+        for number in range(1, len(self.widths) + 1):
+            x = getattr(self, f"layer{number}")(x)
+            pooled.append(x.mean(dim=(2, 3)))
+        return pooled
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Pooled output of the last stage: (n, widths[-1])."""
+        return self.stages(x)[-1]
+
+
+@ARCHITECTURES.register("resnet32")
+def resnet32(in_channels: int = 3) -> ResNet:
+    """ResNet-32 of the CIFAR experiments: 3 stages of 5 blocks, 16-32-64 channels, 0.46 M parameters."""
+    return ResNet((5, 5, 5), (16, 32, 64), stem="3x3", in_channels=in_channels, zero_pad=True)
+
+
+@ARCHITECTURES.register("resnet18-32")
+def resnet18_32(in_channels: int = 3) -> ResNet:
+    """ResNet-18 with a 3x3 stem and no pooling, for 32x32 images."""
+    return ResNet((2, 2, 2, 2), (64, 128, 256, 512), stem="3x3", in_channels=in_channels)
+
+
+@ARCHITECTURES.register("resnet18")
+def resnet18(in_channels: int = 3) -> ResNet:
+    """ResNet-18 with the 7x7 stem, for 224x224 images; parameter names as torchvision's."""
+    return ResNet((2, 2, 2, 2), (64, 128, 256, 512), stem="7x7", in_channels=in_channels)

@@ -1,0 +1,39 @@
+"""Which device and which number format base training uses, decided in one place."""
+
+from __future__ import annotations
+
+import torch
+
+from dsal.errors import UnknownNameError
+
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def choose_device(name: str = "auto") -> torch.device:
+    """``auto``: CUDA, then Apple's MPS, then the CPU; else the device of that name."""
+    if name != "auto":
+        return torch.device(name)
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def choose_precision(name: str, device: torch.device) -> torch.dtype:
+    """The type in which convolutions run.
+
+    ``auto`` takes bfloat16 where the hardware multiplies it and float32 elsewhere: a CPU without such instructions
+    emulates it, which was measured to be fifteen times slower than float32.
+    """
+    if name != "auto":
+        if name not in PRECISIONS:
+            raise UnknownNameError("precision", name, [*PRECISIONS, "auto"])
+        return PRECISIONS[name]
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
+    return torch.bfloat16 if device.type == "cpu" and _cpu_multiplies_bfloat16() else torch.float32
+
+
+def _cpu_multiplies_bfloat16() -> bool:
+    # torch offers no public question for this; where its private ones are gone, float32 is the safe answer.
+    questions = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    return any(getattr(torch.cpu, question, lambda: False)() for question in questions)

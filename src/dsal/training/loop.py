@@ -1,0 +1,329 @@
+"""Base training: one network, trained by backpropagation on the base classes, then frozen for good.
+
+An epoch draws all its random numbers from a generator seeded by (seed, epoch), and a checkpoint holds the whole state
+at the end of an epoch. A killed training therefore continues to the same weights as one that was never interrupted
+(same machine, same number of threads).
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn import functional
+
+from dsal.backbones import Backbone, Card
+from dsal.data import ImageData
+from dsal.errors import DSALError, FileFormatError, InputError
+from dsal.store import load_tensors, save_tensors
+from dsal.training.augment import crop_flip, cutout, mixup, quarter_turns, trivial
+from dsal.training.optimiser import make_optimisers
+from dsal.training.recipe import Recipe
+
+KIND = "training checkpoint"
+EVALUATION_BATCH = 500
+
+
+@dataclass(frozen=True)
+class EpochResult:
+    """One epoch of base training; accuracies in percent."""
+
+    epoch: int  # 1 for the first
+    epochs: int
+    loss: float
+    accuracy: float  # on the training images as augmented
+    held_out_accuracy: float | None  # on the part of the base training data that is kept out of training
+    seconds: float
+
+
+@dataclass(frozen=True)
+class StepProgress:
+    """Where the training is, after a step."""
+
+    step: int
+    steps: int
+    loss: float
+
+
+class BaseTraining:
+    """The state of one base training, and how it advances.
+
+    Args:
+        data: training images of the whole data set; those of other classes are left alone.
+        dataset: its name, for the card.
+        classes: labels of the base classes in class order; the head's outputs follow it.
+        class_order: name of that order, for the card.
+        architecture: name of the network.
+        recipe: how to train.
+        seed: decides initial weights, batches and augmentation, and which samples are held out.
+        held_out: share of each base class kept out of training and used for the reported accuracy.
+        start: weights to start from instead of random ones.
+        flip: extract features as the mean over an image and its mirror image.
+        device: where to train.
+        precision: type of the convolutions; the weights stay float32.
+        compiled: use ``torch.compile``.
+    """
+
+    def __init__(
+        self,
+        data: ImageData,
+        *,
+        dataset: str,
+        classes: tuple[int, ...],
+        class_order: str,
+        architecture: str,
+        recipe: Recipe,
+        seed: int = 0,
+        held_out: float = 0.0,
+        start: Backbone | None = None,
+        flip: bool = False,
+        device: torch.device,
+        precision: torch.dtype = torch.float32,
+        compiled: bool = False,
+    ) -> None:
+        position = torch.full((int(data.labels.max()) + 1,), -1)
+        position[list(classes)] = torch.arange(len(classes))
+        mine = (position[data.labels] >= 0).nonzero().squeeze(1)
+        labels = position[data.labels[mine]]
+        kept, out = _split(labels, held_out, torch.Generator().manual_seed(seed))
+        self.train = ImageData(data.images[mine[kept]].to(device), labels[kept].to(device))
+        self.held_out = ImageData(data.images[mine[out]].to(device), labels[out].to(device))
+        if len(self.train) < recipe.batch_size:
+            raise InputError(f"{len(self.train)} training images cannot fill a batch of {recipe.batch_size}")
+        pixels = self.train.images.transpose(0, 1).flatten(1)
+        # uint8 sums overflow nothing in float64, and a channel at a time keeps the copy small.
+        mean = tuple(float(channel.double().mean() / 255) for channel in pixels)
+        std = tuple(float(channel.double().std() / 255) for channel in pixels)
+        self.recipe, self.seed, self.device, self.precision = recipe, seed, device, precision
+        self.turns = 4 if recipe.rotation_share > 0 else 1
+        card = Card(
+            architecture=architecture,
+            dataset=dataset,
+            seen_classes=tuple(classes),
+            class_order=class_order,
+            in_channels=self.train.images.shape[1],
+            size=self.train.images.shape[3],
+            mean=mean,
+            std=std,
+            flip=flip,
+        )
+        torch.manual_seed(seed)
+        model = Backbone(card)
+        model.head = nn.Linear(model.stage_widths[-1], len(classes) * self.turns)
+        if start is not None:
+            model.network.load_state_dict(start.network.state_dict())
+        self.model = model.to(device, memory_format=torch.channels_last)
+        self.average = copy.deepcopy(self.model) if recipe.average else None
+        self.optimisers = make_optimisers(self.model, recipe)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=precision == torch.float16)
+        self.network: Callable[[Tensor], Tensor] = torch.compile(model.network) if compiled else model.network
+        self.history: list[EpochResult] = []
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Full batches an epoch; the odd images left over differ from epoch to epoch."""
+        return len(self.train) // self.recipe.batch_size
+
+    def epochs(self, on_step: Callable[[StepProgress], None] | None = None) -> Iterator[EpochResult]:
+        """Train to the end of the recipe, from wherever this training stands, yielding after every epoch."""
+        while len(self.history) < self.recipe.epochs:
+            self.history.append(self._epoch(len(self.history), on_step))
+            yield self.history[-1]
+
+    def _epoch(self, epoch: int, on_step: Callable[[StepProgress], None] | None) -> EpochResult:
+        began = time.perf_counter()
+        generator = torch.Generator().manual_seed(_mix(self.seed, epoch))
+        order = torch.randperm(len(self.train), generator=generator).to(self.device)
+        steps = self.steps_per_epoch
+        loss_sum, correct = 0.0, 0
+        self.model.train()
+        for number, rows in enumerate(order[: steps * self.recipe.batch_size].view(steps, -1)):
+            done = epoch * steps + number
+            progress = done / (steps * self.recipe.epochs)
+            for optimiser in self.optimisers:
+                for group in optimiser.param_groups:
+                    group["lr"] = group["initial_lr"] * self.recipe.lr_factor(progress)
+                optimiser.zero_grad()
+            loss, hits = self._loss(self.train.images[rows], self.train.labels[rows], progress, generator)
+            value = loss.item()
+            if not math.isfinite(value):
+                raise DSALError(f"training diverged in epoch {epoch + 1} (loss {value}); lower the learning rate")
+            self.scaler.scale(loss).backward()
+            for optimiser in self.optimisers:
+                self.scaler.step(optimiser)
+            self.scaler.update()
+            self._update_average()
+            loss_sum, correct = loss_sum + value, correct + hits
+            if on_step is not None:
+                on_step(StepProgress(done + 1, steps * self.recipe.epochs, value))
+        return EpochResult(
+            epoch=epoch + 1,
+            epochs=self.recipe.epochs,
+            loss=loss_sum / steps,
+            accuracy=100 * correct / (steps * self.recipe.batch_size),
+            held_out_accuracy=self.accuracy(self.held_out) if len(self.held_out) else None,
+            seconds=time.perf_counter() - began,
+        )
+
+    def _loss(self, images: Tensor, labels: Tensor, progress: float, generator: Generator) -> tuple[Tensor, int]:
+        """Augment a batch, run the network; loss and number of right answers."""
+        recipe = self.recipe
+        images = crop_flip(images, generator)
+        if recipe.trivial:
+            images = trivial(images, generator)
+        if recipe.cutout:
+            images = cutout(images, recipe.cutout, generator)
+        if recipe.rotation_share:
+            images, turns = quarter_turns(images, recipe.rotation_share, generator)
+            labels = 4 * labels + turns
+        x = self.model.normalise(images)
+        side = recipe.size(progress)
+        if side is not None and side != x.shape[3]:
+            x = functional.interpolate(x, size=(side, side), mode="bilinear", antialias=True)
+        partner, share = None, 1.0
+        if recipe.mixup:
+            x, partner, share = mixup(x, recipe.mixup, generator)
+        with torch.autocast(self.device.type, self.precision, enabled=self.precision != torch.float32):
+            scores = _head(self.model)(self.network(x)).float()
+        loss = functional.cross_entropy(scores, labels, label_smoothing=recipe.label_smoothing)
+        if partner is not None:
+            other = functional.cross_entropy(scores, labels[partner], label_smoothing=recipe.label_smoothing)
+            loss = share * loss + (1 - share) * other
+        return loss, int((scores.argmax(1) == labels).sum())
+
+    @torch.no_grad()
+    def _update_average(self) -> None:
+        if self.average is None:
+            return
+        decay = self.recipe.average
+        for mean, value in zip(self.average.state_dict().values(), self.model.state_dict().values(), strict=True):
+            if mean.is_floating_point():
+                mean.lerp_(value, 1 - decay)
+            else:
+                mean.copy_(value)
+
+    @property
+    def result(self) -> Backbone:
+        """The model whose weights count: the average where the recipe keeps one."""
+        return self.model if self.average is None else self.average
+
+    def accuracy(self, data: ImageData) -> float:
+        """Percent of images (labels: positions in class order) that the head names rightly."""
+        right = 0
+        for images, labels in zip(
+            data.images.split(EVALUATION_BATCH), data.labels.split(EVALUATION_BATCH), strict=True
+        ):
+            scores = self.result.classify(images)[:, :: self.turns]
+            right += int((scores.argmax(1).to(labels.device) == labels).sum())
+        return 100 * right / len(data)
+
+    def backbone(self, training: dict[str, Any]) -> Backbone:
+        """The trained backbone, with feature statistics of the base training data, ready to be saved.
+
+        Args:
+            training: what the card shall say of how the weights were made, besides recipe, seed and history.
+        """
+        model = copy.deepcopy(self.result)
+        rows = [model.extract(images).double() for images in self.train.images.split(EVALUATION_BATCH)]
+        features = torch.cat(rows)
+        model.feature_mean.copy_(features.mean(dim=0))
+        model.feature_std.copy_(features.std(dim=0).clamp(min=1e-6))
+        head = nn.Linear(model.stage_widths[-1], _head(model).out_features // self.turns)
+        head.weight.data = _head(model).weight.data[:: self.turns].clone()
+        head.bias.data = _head(model).bias.data[:: self.turns].clone()
+        record = {"recipe": asdict(self.recipe), "seed": self.seed, "history": [asdict(r) for r in self.history]}
+        fields = {name: getattr(model.card, name) for name in model.card.__dataclass_fields__}
+        model.card = Card(**{**fields, "training": {**record, **training}})
+        model.head = head
+        return model.eval()
+
+    def save(self, path: Path) -> None:
+        """Write a checkpoint, whole or not at all."""
+        tensors: dict[str, Tensor] = {f"model.{k}": v for k, v in self.model.state_dict().items()}
+        if self.average is not None:
+            tensors |= {f"average.{k}": v for k, v in self.average.state_dict().items()}
+        names = {id(p): name for name, p in self.model.named_parameters()}
+        for optimiser in self.optimisers:
+            for parameter, state in optimiser.state.items():
+                tensors[f"momentum.{names[id(parameter)]}"] = state["momentum_buffer"]
+        meta = {
+            "kind": KIND,
+            "identity": self._identity(),
+            "history": [asdict(result) for result in self.history],
+            "scaler": self.scaler.state_dict(),
+        }
+        save_tensors(path, tensors, meta)
+
+    def load(self, path: Path) -> None:
+        """Continue from a checkpoint of the same training."""
+        tensors, meta = load_tensors(path, kind=KIND)
+        mine = self._identity()
+        if meta["identity"] != mine:
+            theirs = meta["identity"]
+            differing = ", ".join(f"{k}: {theirs.get(k)} there, {mine[k]} here" for k in mine if theirs.get(k) != mine[k])
+            raise InputError(f"{path} is a checkpoint of another training ({differing}); name another output file")
+        by_part: dict[str, dict[str, Tensor]] = {"model": {}, "average": {}, "momentum": {}}
+        for name, value in tensors.items():
+            part, _, rest = name.partition(".")
+            by_part[part][rest] = torch.from_numpy(value).to(self.device)
+        try:
+            self.model.load_state_dict(by_part["model"])
+            if self.average is not None:
+                self.average.load_state_dict(by_part["average"])
+            parameters = dict(self.model.named_parameters())
+            owner = {id(p): o for o in self.optimisers for group in o.param_groups for p in group["params"]}
+            for name, momentum in by_part["momentum"].items():
+                parameter = parameters[name]
+                owner[id(parameter)].state[parameter]["momentum_buffer"] = momentum
+            self.scaler.load_state_dict(meta["scaler"])
+            self.history = [EpochResult(**result) for result in meta["history"]]
+        except (KeyError, RuntimeError, TypeError) as error:
+            raise FileFormatError(f"{path} is not a usable checkpoint: {error}") from error
+
+    def _identity(self) -> dict[str, Any]:
+        """What must be equal for a checkpoint to be continued, as JSON gives it back."""
+        card = self.model.card
+        pixels = float(self.train.images.double().mean()) if len(self.train) < 1000 else sum(card.mean)
+        return {
+            "architecture": card.architecture,
+            "dataset": card.dataset,
+            "seen_classes": list(card.seen_classes or ()),
+            "recipe": {k: _as_json(v) for k, v in asdict(self.recipe).items()},
+            "seed": self.seed,
+            "images": len(self.train),
+            "pixel_mean": pixels,
+        }
+
+
+def _as_json(value: Any) -> Any:
+    return [_as_json(item) for item in value] if isinstance(value, (tuple, list)) else value
+
+
+def _head(model: Backbone) -> nn.Linear:
+    if model.head is None:
+        raise InputError("the model has no head to train")
+    return model.head
+
+
+def _split(labels: Tensor, share: float, generator: Generator) -> tuple[Tensor, Tensor]:
+    """Rows to train on and rows held out: ``share`` of each class, at random."""
+    order = torch.randperm(len(labels), generator=generator)
+    kept, out = [], []
+    for label in labels.unique():
+        rows = order[labels[order] == label]
+        cut = round(share * len(rows))
+        out.append(rows[:cut])
+        kept.append(rows[cut:])
+    return torch.cat(kept), torch.cat(out)
+
+
+def _mix(seed: int, epoch: int) -> int:
+    """A seed for an epoch, such that neighbouring (seed, epoch) pairs share nothing."""
+    return (seed * 1_000_003 + epoch * 7_919 + 12_345) % (2**63)
