@@ -1,0 +1,6 @@
+"""``python -m dsal``."""
+
+from dsal.cli.main import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The command line: parse, build, run, write. Nothing else in the package prints."""

@@ -1,0 +1,75 @@
+"""What a run shows while it runs: a bar with the time left, and a line for each phase."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from dsal.data import Progress as Report
+from dsal.evaluation import metrics
+from dsal.evaluation.experiment import Setting
+from dsal.evaluation.runner import Step
+
+
+class Display:
+    """Progress on stderr; a bar only where somebody is looking."""
+
+    def __init__(self) -> None:
+        self.console = Console(stderr=True, highlight=False)
+
+    def note(self, text: str) -> None:
+        """One line of plain text."""
+        self.console.print(text, markup=False, soft_wrap=True)
+
+    @contextmanager
+    def extraction(self) -> Iterator[Report]:
+        """A bar over images, which appears with the first report."""
+        with self._bar() as bar:
+            task = None
+
+            def report(done: int, total: int) -> None:
+                nonlocal task
+                task = bar.add_task("features", total=total) if task is None else task
+                bar.update(task, completed=done)
+
+            yield report
+
+    def follow(self, steps: Iterator[Step], setting: Setting) -> None:
+        """Show every phase as it is done."""
+        scenario, seeds = setting.scenario, setting.experiment.seeds
+        # Work of a phase in rows: a row to learn costs about ten times a row to test.
+        work = [
+            10 * len(scenario.phase_rows(setting.data.train_y, k)) + len(scenario.seen_rows(setting.data.test_y, k))
+            for k in range(len(scenario.phases))
+        ]
+        accuracies: dict[int, list[float]] = {seed: [] for seed in seeds}
+        with self._bar() as bar:
+            task = bar.add_task(f"phase 0/{scenario.last}", total=sum(work) * len(seeds))
+            for step in steps:
+                result, so_far = step.result, accuracies[step.seed]
+                so_far.append(metrics.accuracy(result.counts))
+                seconds = result.learn_seconds + result.evaluate_seconds
+                cost = "from the stopped run" if step.restored else f"{seconds:6.2f} s"
+                self.note(
+                    (f"seed {step.seed}  " if len(seeds) > 1 else "")
+                    + f"phase {result.phase:>2}/{scenario.last}  {len(result.counts):>4} classes  "
+                    f"accuracy {so_far[-1]:6.2f}  average {sum(so_far) / len(so_far):6.2f}  {cost}"
+                )
+                following = f"phase {min(result.phase + 1, scenario.last)}/{scenario.last}"
+                bar.update(task, advance=work[result.phase], description=following)
+
+    def _bar(self) -> Progress:
+        return Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=self.console,
+            disable=not self.console.is_terminal,
+            transient=True,
+        )

@@ -1,0 +1,52 @@
+"""The command ``dsal``, and what a script sees of it.
+
+Results go to stdout, progress and errors to stderr. Exit codes: 0 done; 2 a wrong option, name or value; 1 anything
+else that went wrong; 130 stopped with Ctrl-C.
+
+Commands import what they need when they run, so that ``dsal --help`` is quick.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from dsal import __version__
+from dsal.cli.report import report
+from dsal.cli.run import run
+from dsal.errors import DSALError, InputError
+
+app = typer.Typer(
+    name="dsal",
+    help="Dual-stream analytic learning: new classes in closed form, nothing forgotten, no data kept.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+app.command()(run)
+app.command()(report)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"dsal {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line of this process and leave with its exit code."""
+    try:
+        app()
+    except (DSALError, OSError) as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(2 if isinstance(error, InputError) else 1)

@@ -1,0 +1,69 @@
+"""The results of a run on stdout: a table with the paper's figures beside, or the document itself."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from dsal.evaluation.paper_numbers import Figure, PaperResult, paper_results
+
+_BACKBONES = {"resnet32": "ResNet-32", "resnet18": "ResNet-18"}
+
+
+def show_results(document: dict[str, Any], *, as_json: bool) -> None:
+    """Print the results for people or for machines."""
+    if as_json:
+        typer.echo(json.dumps(document, indent=1))
+        return
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 110  # nothing is folded in a file or a pipe
+    console.print(results_table(document))
+
+
+def results_table(document: dict[str, Any]) -> Table:
+    """The run in one row, and under it what the paper reports for its data set and K."""
+    config, seeds = document["config"], document["seeds"]
+    table = Table(
+        *("", "average", "last", "base", "new", "forgetting", "seconds"),
+        title=f"{config['dataset']}, K = {config['phases']}, {len(seeds)} seed{'s' * (len(seeds) > 1)}",
+        caption="percent; average over phases 0..K; base and new classes after phase K; seconds of learning",
+    )
+    for column in table.columns[1:]:
+        column.justify = "right"
+    names = ("average_accuracy", "last_accuracy", "base_accuracy", "new_accuracy", "forgetting")
+    seconds = sum(phase["seconds"]["mean"] for phase in document["phases"])
+    table.add_row(document["method"], *(_spread(document[name]) for name in names), f"{seconds:.1f}")
+    for result in paper_rows(document):
+        label = f"{result.method}, paper ({_BACKBONES[result.backbone]})"
+        table.add_row(label, _figure(result.average), _figure(result.last), style="dim")
+    return table
+
+
+def paper_rows(document: dict[str, Any]) -> list[PaperResult]:
+    """The paper's DS-AL and ACIL where it has them for this data set and K, with half of the classes as base."""
+    phases, origin = document["phases"], document["provenance"]
+    if 2 * phases[0]["classes_seen"] != phases[-1]["classes_seen"] or origin["image_dataset"] is None:
+        return []
+    wide = str(origin["backbone"].get("architecture", "")).startswith("resnet18")
+    return [
+        result
+        for result in paper_results(origin["image_dataset"], len(phases) - 1)
+        if result.method in ("DS-AL", "ACIL") and (result.backbone == "resnet18") == wide
+    ]
+
+
+def _spread(values: dict[str, Any] | None) -> str:
+    if values is None:
+        return "-"
+    return _figure(Figure(values["mean"], values["std"] if len(values["values"]) > 1 else None))
+
+
+def _figure(figure: Figure | None) -> str:
+    if figure is None:
+        return "-"
+    return f"{figure.value:.2f}" if figure.std is None else f"{figure.value:.2f} ± {figure.std:.2f}"

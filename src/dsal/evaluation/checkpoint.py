@@ -1,0 +1,69 @@
+"""A run that can be killed: the method and the counts of one seed, in one file that is whole or not there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dsal.errors import FileFormatError
+from dsal.evaluation.protocol import PhaseResult
+from dsal.methods import Method, State
+from dsal.store import load_tensors, save_tensors
+
+_KIND = "run state"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where one seed of a run stands.
+
+    Attributes:
+        results: of the phases done, from phase 0 on.
+        state: of the method after them; None once the seed is finished.
+        stored_bytes: what the method keeps between phases, after the last phase done.
+    """
+
+    results: tuple[PhaseResult, ...]
+    state: State | None
+    stored_bytes: int
+
+
+def checkpoint_path(folder: Path, seed: int) -> Path:
+    """The file of a seed in the folder of a run's state."""
+    return folder / f"seed{seed}.safetensors"
+
+
+def save_checkpoint(path: Path, results: Sequence[PhaseResult], method: Method, *, finished: bool) -> None:
+    """Write the standing of a seed, atomically; a finished one needs no method any more."""
+    state = method.state()
+    arrays = {f"counts{result.phase}": result.counts for result in results}
+    arrays["seconds"] = np.array([(result.learn_seconds, result.evaluate_seconds) for result in results])
+    facts = {"kind": _KIND, "phases": len(results), "stored_bytes": state.nbytes, "finished": finished}
+    if not finished:
+        arrays.update({f"method.{name}": array for name, array in state.arrays.items()})
+        facts["method"] = state.facts
+    save_tensors(path, arrays, facts)
+
+
+def load_checkpoint(path: Path) -> Checkpoint | None:
+    """Read what :func:`save_checkpoint` wrote; None where nothing has been written yet.
+
+    Raises:
+        FileFormatError: the file is damaged. Delete it to begin that seed again.
+    """
+    if not path.exists():
+        return None
+    arrays, facts = load_tensors(path, kind=_KIND)
+    try:
+        results = tuple(
+            PhaseResult(k, arrays[f"counts{k}"], float(learn), float(evaluate))
+            for k, (learn, evaluate) in zip(range(facts["phases"]), arrays["seconds"], strict=True)
+        )
+        own = {name.removeprefix("method."): array for name, array in arrays.items() if name.startswith("method.")}
+        state = None if facts["finished"] else State(own, facts["method"])
+        return Checkpoint(results, state, facts["stored_bytes"])
+    except (KeyError, ValueError) as error:
+        raise FileFormatError(f"{path} is not the state of a run: {error!r}. Delete it to begin again.") from error

@@ -1,0 +1,156 @@
+"""One experiment: what is asked for, and the data, scenario and method that it means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+from dsal.data import DATASETS, Progress, Scenario, load_dataset
+from dsal.data.features import FeatureSet, feature_set_names, load_features, read_features
+from dsal.errors import InputError, UnknownNameError
+from dsal.features import Origin, check_no_leak
+from dsal.methods import METHODS, Method
+
+METHOD_OPTIONS = ("expansion", "expansion_size", "gamma", "gamma_comp", "compensation", "activation")
+"""Fields of :class:`Experiment` that are options of the method."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """What to run. An option of the method that is None is left to the method.
+
+    Attributes:
+        dataset: an embedded set of features, a ``.safetensors`` file of features, or a data set of images.
+        data_root: folder of the image data sets.
+        download: fetch an image data set that is not there.
+        backbone: architecture the weights must be of.
+        weights: file of backbone weights, for images.
+        features: ``all`` stages of the backbone side by side, or the ``last`` alone.
+        method: name of the method.
+        phases: K, the number of phases after phase 0.
+        base_classes: classes of phase 0; None for half of them.
+        class_order: ``natural``, or the seed of a permutation.
+        expansion: kind of expansion.
+        expansion_size: its width d_B.
+        gamma: ridge penalty of the main stream.
+        gamma_comp: ridge penalty of the compensation stream; None for ``gamma``.
+        compensation: C, the weight of the compensation stream.
+        activation: of the compensation stream.
+        seeds: one run each.
+    """
+
+    dataset: str = "cifar100-features"
+    data_root: str | None = None
+    download: bool = False
+    backbone: str | None = None
+    weights: str | None = None
+    features: str = "all"
+    method: str = "ds-al"
+    phases: int = 25
+    base_classes: int | None = None
+    class_order: str = "natural"
+    expansion: str | None = None
+    expansion_size: int | None = None
+    gamma: float | None = None
+    gamma_comp: float | None = None
+    compensation: float | None = None
+    activation: str | None = None
+    seeds: tuple[int, ...] = (0,)
+
+    def __post_init__(self) -> None:
+        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
+            raise InputError(f"seeds must be one or more different numbers, got {self.seeds}")
+
+    def build_method(self, seed: int) -> Method:
+        """A fresh method with the options given; one that it does not take is refused."""
+        cls = METHODS.get(self.method)
+        takes = signature(cls).parameters
+        given = {name: getattr(self, name) for name in METHOD_OPTIONS if getattr(self, name) is not None}
+        for name in given:
+            if name not in takes:
+                own = ", ".join(option for option in takes if option != "seed")
+                raise InputError(f"method {self.method!r} takes no {name}; its options: {own or '(none)'}")
+        return cls(**given, **({"seed": seed} if "seed" in takes else {}))
+
+
+@dataclass(frozen=True)
+class Setting:
+    """An experiment with its data loaded and checked.
+
+    Attributes:
+        experiment: what was asked for.
+        data: features, labels, and the card of the backbone.
+        scenario: which classes arrive when.
+        origin: what the backbone was trained on, seen from the scenario.
+        config: the effective configuration, every default filled in; what does not apply is left out.
+    """
+
+    experiment: Experiment
+    data: FeatureSet
+    scenario: Scenario
+    origin: Origin
+    config: dict[str, Any]
+
+
+def prepare(experiment: Experiment, progress: Progress | None = None) -> Setting:
+    """Load the data, deal the classes, and refuse what cannot be run.
+
+    Args:
+        experiment: what to run.
+        progress: called with (images done, images in all) while features are extracted.
+
+    Raises:
+        DSALError: of the kind that fits: an unknown name, a missing file, weights that have seen a later class.
+    """
+    method = experiment.build_method(experiment.seeds[0])
+    data = _through_backbone(experiment, progress) if experiment.dataset in DATASETS.names() else _read(experiment)
+    scenario = Scenario.deal(
+        len(data.class_names), phases=experiment.phases, base=experiment.base_classes, order=experiment.class_order
+    )
+    origin = check_no_leak(data.backbone, scenario, data.dataset)
+    source = ("dataset", "data_root", "backbone", "weights", "features", "method", "phases")
+    config = {
+        **{name: getattr(experiment, name) for name in source if getattr(experiment, name) is not None},
+        "base_classes": scenario.seen(0),
+        "class_order": experiment.class_order,
+        **{name: getattr(method, name) for name in METHOD_OPTIONS if name in signature(type(method)).parameters},
+        "seeds": list(experiment.seeds),
+    }
+    return Setting(experiment, data, scenario, origin, config)
+
+
+def _read(experiment: Experiment) -> FeatureSet:
+    name = experiment.dataset
+    for option in ("weights", "backbone"):
+        if getattr(experiment, option) is not None:
+            raise InputError(
+                f"{name!r} is a set of features: it takes no {option}. Images: {_listed(DATASETS.names())}"
+            )
+    if name.endswith(".safetensors"):
+        return read_features(name, experiment.features)
+    if name not in feature_set_names():
+        raise UnknownNameError("data set", name, (*feature_set_names(), *DATASETS.names()))
+    return load_features(name, experiment.features)
+
+
+def _through_backbone(experiment: Experiment, progress: Progress | None) -> FeatureSet:
+    from dsal.backbones import load_backbone
+    from dsal.features import cached_features
+
+    if experiment.weights is None:
+        raise InputError(
+            f"{experiment.dataset!r} is a data set of images: give the weights of a backbone, "
+            f"or use a set of features: {_listed(feature_set_names())}"
+        )
+    backbone = load_backbone(Path(experiment.weights))
+    if experiment.backbone not in (None, backbone.card.architecture):
+        raise InputError(f"{experiment.weights} holds a {backbone.card.architecture}, not a {experiment.backbone}")
+    root = None if experiment.data_root is None else Path(experiment.data_root)
+    dataset = load_dataset(experiment.dataset, root, experiment.download)
+    return cached_features(backbone, dataset, features=experiment.features, progress=progress)
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(names) or "(none)"

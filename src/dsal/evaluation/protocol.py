@@ -1,0 +1,71 @@
+"""The protocol: learn a phase, test on all classes seen so far, and so on to the last phase."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsal.data import Scenario
+from dsal.errors import InputError
+from dsal.evaluation.metrics import confusion_counts
+from dsal.methods.contract import Method
+
+
+class Split(Protocol):
+    """Training and test samples with data-set labels; :class:`~dsal.data.features.FeatureSet` is one."""
+
+    @property
+    def train_x(self) -> NDArray[Any]: ...
+    @property
+    def train_y(self) -> NDArray[np.int64]: ...
+    @property
+    def test_x(self) -> NDArray[Any]: ...
+    @property
+    def test_y(self) -> NDArray[np.int64]: ...
+
+
+@dataclass(frozen=True)
+class PhaseResult:
+    """What one phase gave.
+
+    Attributes:
+        phase: k, from 0.
+        counts: confusion counts over the classes seen, in order of arrival: (seen, seen), true x predicted.
+        learn_seconds: wall-clock time of learning the phase.
+        evaluate_seconds: wall-clock time of scoring the test samples of all classes seen.
+    """
+
+    phase: int
+    counts: NDArray[np.int32]
+    learn_seconds: float
+    evaluate_seconds: float
+
+
+def run_phases(method: Method, data: Split, scenario: Scenario, start: int = 0) -> Iterator[PhaseResult]:
+    """Learn and test phase by phase, from phase ``start`` (whose predecessors ``method`` has learned) to the last.
+
+    The method rests while the caller has the result: it may be saved then.
+
+    Raises:
+        InputError: a phase has no training or no test samples.
+    """
+    train_y, test_y = scenario.positions(data.train_y), scenario.positions(data.test_y)
+    for part, labels in (("training", data.train_y), ("test", data.test_y)):
+        for k in range(len(scenario.phases)):
+            if not len(scenario.phase_rows(labels, k)):
+                raise InputError(f"phase {k} has no {part} samples; every phase needs some")
+    for k in range(start, len(scenario.phases)):
+        rows = scenario.phase_rows(data.train_y, k)
+        began = perf_counter()
+        method.learn(data.train_x[rows], train_y[rows], scenario.phases[k])
+        learned = perf_counter()
+        rows = scenario.seen_rows(data.test_y, k)
+        predicted = method.scores(data.test_x[rows]).argmax(axis=1)
+        done = perf_counter()
+        counts = confusion_counts(test_y[rows], predicted, scenario.seen(k))
+        yield PhaseResult(k, counts, learned - began, done - learned)

@@ -1,0 +1,75 @@
+"""Where a number comes from: versions, hardware, commit, and the content of data and weights."""
+
+from __future__ import annotations
+
+import platform
+import re
+import subprocess
+import sys
+from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import dsal
+from dsal.data.features import FeatureSet
+from dsal.features import Origin
+
+
+def provenance(data: FeatureSet, origin: Origin) -> dict[str, Any]:
+    """Everything one needs to know to get the same numbers again, as JSON holds it."""
+    import torch
+
+    return {
+        "dsal": dsal.__version__,
+        "python": platform.python_version(),
+        **{package: version(package) for package in ("torch", "numpy", "scipy")},
+        "platform": platform.platform(),
+        "cpu": _cpu(),
+        "threads": torch.get_num_threads(),
+        "commit": _commit(),
+        "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "data_sha256": data.fingerprint,
+        "weights_sha256": data.backbone.get("weights_sha256"),
+        "image_dataset": data.dataset,
+        "backbone_trained_on": origin,
+        "backbone": data.backbone,
+    }
+
+
+def peak_memory_bytes() -> int:
+    """The most memory this process has held so far."""
+    status = Path("/proc/self/status")
+    if status.exists():  # Linux; its getrusage would count the peak of the parent process, too
+        found = re.search(r"VmHWM:\s*(\d+) kB", status.read_text())
+        if found:
+            return int(found[1]) * 1024
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _cpu() -> str:
+    info = Path("/proc/cpuinfo")
+    found = re.search(r"model name\s*:\s*(.+)", info.read_text()) if info.exists() else None
+    return found[1].strip() if found else platform.processor() or platform.machine()
+
+
+def _commit() -> str | None:
+    """The commit of a source checkout, with ``-dirty`` where the package's files differ; None for an installed one."""
+    package = Path(dsal.__file__).resolve().parent
+    try:
+        top, commit = _git(package, "rev-parse", "--show-toplevel", "HEAD").split()
+        if Path(top).resolve() / "src" / "dsal" != package:
+            return None  # installed inside some other project's checkout
+        return commit + ("-dirty" if _git(package, "status", "--porcelain", "--", ".") else "")
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True, timeout=10)
+    return done.stdout.strip()

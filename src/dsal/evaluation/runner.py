@@ -1,0 +1,105 @@
+"""Running an experiment in a folder, seed by seed and phase by phase, so that a killed run can go on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from dsal.errors import InputError
+from dsal.evaluation.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint
+from dsal.evaluation.experiment import Setting
+from dsal.evaluation.protocol import PhaseResult, run_phases
+from dsal.evaluation.provenance import provenance
+from dsal.evaluation.results import read_config, write_config, write_results
+from dsal.methods import METHODS
+from dsal.store import atomic_write
+
+
+@dataclass(frozen=True)
+class Step:
+    """One phase of one seed; ``restored`` where it was read from an earlier run rather than computed."""
+
+    seed: int
+    result: PhaseResult
+    restored: bool
+
+
+def run_experiment(
+    setting: Setting, out: Path, *, resume: bool = False, checkpoint_seconds: float = 30.0
+) -> Iterator[Step]:
+    """Run all seeds and write the results; yields every phase as it is done.
+
+    Args:
+        setting: what to run.
+        out: folder of the run, made where it is missing. One that holds a run of another configuration is refused.
+        resume: go on from the state that a stopped run has left there; the results are those of an unbroken run.
+        checkpoint_seconds: save the state after a phase if the last save is longer ago than this.
+
+    Raises:
+        InputError: ``out`` belongs to another configuration, or data and weights have changed since.
+    """
+    state = out / "state"
+    origin = _open_folder(setting, out, resume=resume)
+    results: dict[int, list[PhaseResult]] = {}
+    stored_bytes = 0
+    for seed in setting.experiment.seeds:
+        path = checkpoint_path(state, seed)
+        checkpoint = load_checkpoint(path)
+        done = [] if checkpoint is None else list(checkpoint.results)
+        results[seed] = done
+        for result in done:
+            yield Step(seed, result, restored=True)
+        if checkpoint is not None and checkpoint.state is None:
+            stored_bytes = checkpoint.stored_bytes
+            continue
+        if checkpoint is None or checkpoint.state is None:
+            method = setting.experiment.build_method(seed)
+        else:
+            method = METHODS.get(setting.experiment.method).from_state(checkpoint.state)
+        saved = monotonic()
+        for result in run_phases(method, setting.data, setting.scenario, start=len(done)):
+            done.append(result)
+            finished = len(done) == len(setting.scenario.phases)
+            if finished or monotonic() - saved >= checkpoint_seconds:
+                save_checkpoint(path, done, method, finished=finished)
+                saved = monotonic()
+            yield Step(seed, result, restored=False)
+        stored_bytes = method.state().nbytes
+    write_results(out, setting, results, origin, stored_bytes)
+    shutil.rmtree(state)
+
+
+def is_finished(setting: Setting, out: Path) -> bool:
+    """Whether ``out`` holds the results of just this configuration."""
+    return (out / "results.json").is_file() and not (out / "state").exists() and read_config(out) == setting.config
+
+
+def _open_folder(setting: Setting, out: Path, *, resume: bool) -> dict[str, Any]:
+    """Make the folder ready to run in; returns the provenance of the run, which a resumed one keeps."""
+    stored = read_config(out)
+    if stored is not None and stored != setting.config:
+        keys = sorted({*stored, *setting.config})
+        differing = [key for key in keys if stored.get(key) != setting.config.get(key)]
+        shown = ", ".join(f"{key} ({stored.get(key)} there, {setting.config.get(key)} here)" for key in differing)
+        raise InputError(f"{out} holds a run of another configuration: {shown}. Give another folder.")
+    state, origin = out / "state", provenance(setting.data, setting.origin)
+    record = state / "run.json"
+    if resume and record.is_file():
+        before: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
+        for key in ("data_sha256", "weights_sha256"):
+            if before[key] != origin[key]:
+                raise InputError(f"{out} cannot be resumed: {key} was {before[key]} and is now {origin[key]}")
+        return before
+    shutil.rmtree(state, ignore_errors=True)
+    for name in ("results.json", "phases.csv", "confusion.npz"):
+        (out / name).unlink(missing_ok=True)
+    state.mkdir(parents=True)
+    write_config(out, setting.config)
+    with atomic_write(record) as temporary:
+        temporary.write_text(json.dumps(origin, indent=1), encoding="utf-8")
+    return origin
