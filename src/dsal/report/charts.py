@@ -1,0 +1,161 @@
+"""What is drawn, apart from how: the page's SVG and the PNG/PDF files are two renderings of these charts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from dsal.report.axes import log_axis, pick_phases, value_axis
+from dsal.report.paper import own_results
+from dsal.report.runs import Phase, Run, Value
+
+Numbered: TypeAlias = Sequence[tuple[int, Run]]
+"""Runs with their numbers on the page: a run keeps its look in every chart."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One run in one panel; ``x`` counts classes seen, so that runs with different K share an axis."""
+
+    run: int
+    label: str
+    x: tuple[int, ...]
+    y: tuple[float, ...]
+    std: tuple[float, ...] | None
+    phases: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A number of the paper: a point at ``x``, or a level where ``x`` is missing."""
+
+    label: str
+    y: float
+    x: int | None
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A range and its labelled ticks; a label of two lines has a newline."""
+
+    title: str
+    low: float
+    high: float
+    ticks: tuple[tuple[float, str], ...]
+    log: bool = False
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes."""
+
+    title: str
+    x: Axis
+    y: Axis
+    lines: tuple[Line, ...]
+    references: tuple[Reference, ...] = ()
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One figure: ``key`` names its files, ``caption`` says what is seen."""
+
+    key: str
+    title: str
+    caption: str
+    unit: str
+    panels: tuple[Panel, ...]
+
+
+def accuracy_chart(runs: Numbered, suffix: str) -> Chart:
+    """Accuracy on all classes seen so far, with the paper's last accuracies as points and averages as levels."""
+    lines = _lines(runs, lambda phase: phase.accuracy)
+    references = _references([run for _, run in runs])
+    scale = value_axis(_extent(lines) + [reference.y for reference in references], top=100)
+    panel = Panel("", _phase_axis(runs), Axis("accuracy on all classes seen, %", *scale), lines, references)
+    caption = "Top-1 accuracy on the test images of all classes seen so far, after each phase." + _bands(lines)
+    if references:
+        caption += (
+            " Diamonds: the paper's last accuracy. Dotted levels: the paper's average over all phases"
+            " (it does not give the phases between)."
+        )
+    return Chart(f"accuracy{suffix}", "Accuracy per phase", caption, "%", (panel,))
+
+
+def stability_chart(runs: Numbered, suffix: str) -> Chart:
+    """Base classes (stability) and classes that came later (plasticity), on one scale."""
+    base = _lines(runs, lambda phase: phase.base)
+    new = _lines(runs, lambda phase: phase.new)
+    x, y = _phase_axis(runs), Axis("accuracy, %", *value_axis(_extent(base) + _extent(new), top=100))
+    panels = (Panel("Stability: base classes", x, y, base), Panel("Plasticity: classes learned since", x, y, new))
+    caption = "Test accuracy on the base classes and on those that came later, with all classes seen competing."
+    return Chart(f"stability{suffix}", "Stability and plasticity", caption + _bands(base), "%", panels)
+
+
+def timing_chart(runs: Numbered, suffix: str) -> Chart:
+    """Seconds per phase; logarithmic where phase 0 would flatten the others."""
+    lines = _lines(runs, lambda phase: phase.learning)
+    values = [value for line in lines for value in line.y]
+    log = min(values) > 0 and max(values) > 20 * min(values)
+    scale = log_axis(values) if log else value_axis([0.0, *_extent(lines)], top=None)
+    axis = Axis("seconds (logarithmic)" if log else "seconds", *scale, log=log)
+    caption = "Wall-clock seconds that learning took in each phase, testing aside." + _bands(lines)
+    return Chart(f"timing{suffix}", "Time per phase", caption, "s", (Panel("", _phase_axis(runs), axis, lines),))
+
+
+def _references(runs: Sequence[Run]) -> tuple[Reference, ...]:
+    results = own_results(runs)
+    names = [f"{result.method} K={result.phases}" for result in results]
+    last = [
+        Reference(f"paper, {name}: last {result.last.value:.2f}", result.last.value, runs[0].classes)
+        for name, result in zip(names, results, strict=True)
+        if result.last is not None
+    ]
+    average = [
+        Reference(f"paper, {name}: avg. {result.average.value:.2f}", result.average.value, None)
+        for name, result in zip(names, results, strict=True)
+        if result.average is not None
+    ]
+    return (*last, *average)
+
+
+def _lines(runs: Numbered, measure: Callable[[Phase], Value | None]) -> tuple[Line, ...]:
+    lines = []
+    for number, run in runs:
+        points = [(phase, value) for phase in run.phases if (value := measure(phase)) is not None]
+        deviations = [value.std for _, value in points if value.std is not None]
+        lines.append(
+            Line(
+                run=number,
+                label=run.label,
+                x=tuple(phase.classes_seen for phase, _ in points),
+                y=tuple(value.mean for _, value in points),
+                std=tuple(deviations) if deviations and len(deviations) == len(points) else None,
+                phases=tuple(phase.number for phase, _ in points),
+            )
+        )
+    return tuple(lines)
+
+
+def _phase_axis(runs: Numbered) -> Axis:
+    """Phases where all runs share one schedule, else classes seen."""
+    schedules = {tuple(phase.classes_seen for phase in run.phases) for _, run in runs}
+    low, high = min(schedule[0] for schedule in schedules), max(schedule[-1] for schedule in schedules)
+    if len(schedules) == 1:
+        seen = next(iter(schedules))
+        ticks = tuple((float(seen[phase]), f"{phase}\n({seen[phase]})") for phase in pick_phases(len(seen) - 1))
+        title = "phase (classes seen)"
+    else:
+        ticks = tuple(tick for tick in value_axis([low, high], top=None)[2] if low <= tick[0] <= high)
+        title = "classes seen"
+    return Axis(title, low, high if high > low else low + 1, ticks)
+
+
+def _extent(lines: Sequence[Line]) -> list[float]:
+    bands = [(y, s) for line in lines for y, s in zip(line.y, line.std or (0.0,) * len(line.y), strict=True)]
+    return [y + sign * s for y, s in bands for sign in (-1, 1)]
+
+
+def _bands(lines: Sequence[Line]) -> str:
+    return " Shaded: one standard deviation over seeds." if any(line.std for line in lines) else ""

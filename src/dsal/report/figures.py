@@ -1,0 +1,163 @@
+"""The page's figures as PNG and PDF files, for papers and slides.
+
+Figures are built on matplotlib's objects, never through pyplot: no global state, no window, safe in any thread.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+
+from dsal.report.axes import spread
+from dsal.report.charts import Axis, Chart, Line, Panel
+from dsal.report.confusion import Confusion
+from dsal.report.runs import Run
+from dsal.report.styles import LIGHT, style
+
+INK, FAINT, PAPER = "#222222", "#dddddd", "#555555"
+RAMP = LinearSegmentedColormap.from_list("counts", ["#ffffff", "#9dbbe0", "#2f5f9e", "#0b1f3d"])
+SMALL, NORMAL = 8.0, 9.0
+DPI = 200
+
+
+def draw_chart(chart: Chart) -> Figure:
+    """A chart on white, with one legend below all panels."""
+    count = len(chart.panels)
+    rows = math.ceil(len(chart.panels[0].lines) / 3)
+    figure = Figure(figsize=(7.2 if count > 1 else 6.6, 3.6 + 0.2 * rows), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(1, count, squeeze=False, sharey=True)[0]
+    for place, panel in zip(axes, chart.panels, strict=True):
+        _draw_panel(place, panel)
+    handles, labels = axes[0].get_legend_handles_labels()
+    if labels:
+        figure.legend(
+            handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=SMALL, handlelength=4
+        )
+    return figure
+
+
+def draw_confusion(items: Sequence[tuple[Run, Confusion]]) -> Figure:
+    """The last phase's matrix of each run, rows scaled to their totals."""
+    columns = min(len(items), 3)
+    rows = math.ceil(len(items) / columns)
+    figure = Figure(
+        figsize=(max(3.2 * columns, 4.2) + 0.6, (3.2 if columns > 1 else 4.0) * rows + 0.3), layout="constrained"
+    )
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for place, (run, confusion) in zip(axes, items, strict=False):
+        counts = confusion.matrices[-1].astype(float)
+        shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+        seen = confusion.seen[-1]
+        image = place.imshow(
+            np.sqrt(shares), cmap=RAMP, vmin=0, vmax=1, extent=(0, seen, seen, 0), interpolation="nearest"
+        )
+        for draw in (place.axvline, place.axhline):
+            draw(run.phases[0].classes_seen, color=INK, linewidth=0.6, linestyle=(0, (4, 3)))
+        place.set_title(run.label, fontsize=NORMAL, color=INK)
+        place.set_xlabel("predicted class (in order of arrival)", fontsize=SMALL)
+        place.set_ylabel("true class", fontsize=SMALL)
+        place.tick_params(labelsize=SMALL, color=INK)
+    for place in axes[len(items) :]:
+        place.set_axis_off()
+    bar = figure.colorbar(image, ax=list(axes), shrink=0.8, ticks=np.sqrt([0, 0.05, 0.25, 0.5, 1]))
+    bar.ax.set_yticklabels(["0", "5", "25", "50", "100"])
+    bar.set_label("% of the true class's test images", fontsize=SMALL)
+    bar.ax.tick_params(labelsize=SMALL)
+    return figure
+
+
+def save_figure(figure: Figure, folder: Path, key: str) -> None:
+    """Write ``key.png`` and ``key.pdf``; the same figure gives the same bytes (no dates inside)."""
+    figure.savefig(folder / f"{key}.png", dpi=DPI, metadata={"Software": None})
+    figure.savefig(folder / f"{key}.pdf", metadata={"CreationDate": None})
+
+
+def _draw_panel(place: Axes, panel: Panel) -> None:
+    for line in panel.lines:
+        _draw_line(place, line)
+    _draw_references(place, panel)
+    if panel.y.log:
+        place.set_yscale("log")
+    margin = 0.02 * (panel.x.high - panel.x.low)
+    place.set_xlim(panel.x.low - margin, panel.x.high + margin)
+    place.set_ylim(panel.y.low, panel.y.high)
+    _set_ticks(place, panel.x, panel.y)
+    place.set_title(panel.title, fontsize=NORMAL, loc="left", color=INK)
+    place.grid(axis="y", color=FAINT, linewidth=0.6)
+    place.set_axisbelow(True)
+    for side in ("top", "right", "left"):
+        place.spines[side].set_visible(False)
+
+
+def _draw_line(place: Axes, line: Line) -> None:
+    look = style(line.run)
+    color = LIGHT[look.color]
+    place.plot(
+        line.x,
+        line.y,
+        color=color,
+        linewidth=1.4,
+        dashes=look.dash or (None, None),
+        marker=look.marker,
+        markersize=4,
+        markeredgecolor="white",
+        markeredgewidth=0.4,
+        markevery=(0 if not line.x else (len(line.x) - 1) % _every(line), _every(line)),
+        label=line.label,
+        clip_on=False,
+    )
+    if line.std is not None:
+        mean, std = np.array(line.y), np.array(line.std)
+        place.fill_between(line.x, mean - std, mean + std, color=color, alpha=0.18, linewidth=0)
+
+
+def _every(line: Line) -> int:
+    return max(1, math.ceil(len(line.x) / 30))
+
+
+def _draw_references(place: Axes, panel: Panel) -> None:
+    if not panel.references:
+        return
+    height = panel.y.high - panel.y.low
+    wished = [reference.y for reference in panel.references]
+    labels = spread(wished, 0.05 * height, panel.y.high)
+    for reference, label in zip(panel.references, labels, strict=True):
+        if reference.x is None:
+            place.axhline(reference.y, color=PAPER, linewidth=0.8, linestyle=(0, (1, 2)))
+        else:
+            place.plot(
+                [reference.x], [reference.y], marker="D", markersize=6, color=PAPER, markerfacecolor="white",
+                linestyle="none", clip_on=False, zorder=4,
+            )  # fmt: skip
+        place.annotate(
+            reference.label,
+            xy=(1.0, reference.y),
+            xytext=(1.04, label),
+            xycoords=place.get_yaxis_transform(),
+            textcoords=place.get_yaxis_transform(),
+            fontsize=SMALL,
+            color=PAPER,
+            va="center",
+            annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": PAPER, "linewidth": 0.5, "shrinkA": 1, "shrinkB": 3},
+        )
+
+
+def _set_ticks(place: Axes, x: Axis, y: Axis) -> None:
+    place.set_xticks([value for value, _ in x.ticks], [label for _, label in x.ticks])
+    place.set_yticks([value for value, _ in y.ticks], [label for _, label in y.ticks])
+    place.yaxis.set_minor_locator(NullLocator())
+    place.set_xlabel(x.title, fontsize=SMALL)
+    place.set_ylabel(y.title, fontsize=SMALL)
+    place.tick_params(labelsize=SMALL, color=INK, length=3)
+    place.tick_params(axis="y", length=0)

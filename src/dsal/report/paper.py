@@ -1,0 +1,39 @@
+"""The paper's own numbers for a run: same data set, same K, half of the classes in phase 0."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dsal.evaluation.paper_numbers import Figure, PaperResult, paper_results
+from dsal.report.runs import Run, Value
+
+_BACKBONES = {"resnet32": "ResNet-32", "resnet18": "ResNet-18"}
+
+
+def comparable_results(run: Run) -> tuple[PaperResult, ...]:
+    """All methods of the paper in the run's setting; empty where the paper has no such setting."""
+    if 2 * run.phases[0].classes_seen != run.classes:
+        return ()
+    return paper_results(run.family, run.increments)
+
+
+def own_result(run: Run) -> PaperResult | None:
+    """The paper's result for the run's method; of two backbones the run's own, else the one that is named first."""
+    found = [result for result in comparable_results(run) if result.method.lower() == run.method]
+    same = [result for result in found if run.architecture.startswith(result.backbone)]
+    return next(iter(same or found), None)
+
+
+def own_results(runs: Iterable[Run]) -> tuple[PaperResult, ...]:
+    """The paper's results for the runs' methods, each once."""
+    return tuple(dict.fromkeys(result for run in runs if (result := own_result(run)) is not None))
+
+
+def backbone_title(result: PaperResult) -> str:
+    """The backbone as the paper spells it."""
+    return _BACKBONES[result.backbone]
+
+
+def value_of(figure: Figure | None) -> Value | None:
+    """A printed number as the report's other numbers."""
+    return None if figure is None else Value(figure.value, figure.std)

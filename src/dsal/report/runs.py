@@ -1,0 +1,195 @@
+"""Run directories as the report sees them: read, checked and given labels that tell them apart."""
+
+from __future__ import annotations
+
+import zipfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsal.errors import FileFormatError, InputError
+from dsal.evaluation.paper_numbers import TABLE_1
+from dsal.evaluation.results import read_results
+
+
+@dataclass(frozen=True)
+class Value:
+    """Mean over seeds, and their standard deviation where there is more than one."""
+
+    mean: float
+    std: float | None
+
+    def __format__(self, spec: str) -> str:
+        return f"{self.mean:{spec}}" if self.std is None else f"{self.mean:{spec}} ± {self.std:{spec}}"
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What was measured after one phase; ``new`` is missing at phase 0."""
+
+    number: int
+    classes_seen: int
+    accuracy: Value
+    base: Value
+    new: Value | None
+    learning: Value  # seconds
+    testing: Value  # seconds
+
+
+@dataclass(frozen=True)
+class Run:
+    """One experiment: a method on a data set, over one or more seeds."""
+
+    path: Path
+    label: str
+    method: str
+    config: Mapping[str, Any]
+    seeds: tuple[int, ...]
+    seed_varies: str
+    phases: tuple[Phase, ...]
+    average: Value
+    last: Value
+    base: Value
+    new: Value | None
+    forgetting: Value | None
+    backward_transfer: Value | None
+    stored_bytes: int
+    peak_memory: int
+    class_names: tuple[str, ...]  # in order of arrival
+    provenance: Mapping[str, Any]
+
+    @property
+    def increments(self) -> int:
+        """The paper's K: phases after phase 0."""
+        return len(self.phases) - 1
+
+    @property
+    def classes(self) -> int:
+        return self.phases[-1].classes_seen
+
+    @property
+    def dataset(self) -> str:
+        return str(self.config["dataset"])
+
+    @property
+    def family(self) -> str:
+        """The images behind the data set: features of CIFAR-100 are compared with CIFAR-100."""
+        return str(self.provenance.get("image_dataset") or self.dataset)
+
+    @property
+    def architecture(self) -> str:
+        return str((self.provenance.get("backbone") or {}).get("architecture", ""))
+
+    def confusion(self, phases: Iterable[Phase]) -> Iterator[NDArray[np.int64]]:
+        """Counts (true x predicted, classes seen) of each phase, summed over seeds; nothing where none were written.
+
+        One matrix is in memory at a time: with 1623 classes it has 21 MB.
+        """
+        path = self.path / "confusion.npz"
+        if not path.is_file():
+            return
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                for phase in phases:
+                    counts = np.zeros((phase.classes_seen, phase.classes_seen), dtype=np.int64)
+                    for seed in self.seeds:
+                        counts += file[f"seed{seed}_phase{phase.number}"]
+                    yield counts
+        except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+            raise FileFormatError(f"{path} does not hold the confusion counts of this run: {error}") from error
+
+
+def read_runs(directories: Sequence[Path]) -> tuple[Run, ...]:
+    """Read ``results.json`` of each directory; labels are unique.
+
+    Raises:
+        InputError: no directory was given, or one holds no results.
+        FileFormatError: a file is torn, foreign, or of another version.
+    """
+    if not directories:
+        raise InputError("a report needs at least one run directory")
+    paths = [Path(directory) for directory in directories]
+    for path in paths:
+        if not (path / "results.json").is_file():
+            raise InputError(f"{path} holds no results.json: give a folder in which `dsal run --out` has finished")
+    documents = [read_results(path) for path in paths]
+    labels = _labels(paths, documents)
+    return tuple(_run(*each) for each in zip(paths, documents, labels, strict=True))
+
+
+def method_title(name: str) -> str:
+    """A method as the paper spells it, where the paper has it.
+
+    >>> method_title("ds-al"), method_title("fetril"), method_title("ncm")
+    ('DS-AL', 'FeTrIL', 'ncm')
+    """
+    return next((result.method for result in TABLE_1 if result.method.lower() == name), name)
+
+
+def _labels(paths: Sequence[Path], documents: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Method and K, with the directory's name where these are shared, numbered if need be."""
+    short = [f"{method_title(str(doc.get('method')))}, K = {len(doc.get('phases', ())) - 1}" for doc in documents]
+    shared = Counter(short)
+    names = [path.resolve().name for path in paths]
+    labels = [f"{a}, {b}" if shared[a] > 1 else a for a, b in zip(short, names, strict=True)]
+    seen: Counter[str] = Counter()
+    for index, label in enumerate(labels):
+        seen[label] += 1
+        if seen[label] > 1:
+            labels[index] = f"{label} ({seen[label]})"
+    return labels
+
+
+def _run(path: Path, doc: Mapping[str, Any], label: str) -> Run:
+    try:
+        phases = tuple(_phase(entry) for entry in doc["phases"])
+        if [phase.number for phase in phases] != list(range(len(phases))) or not phases:
+            raise ValueError("phases are not 0, 1, 2 ...")
+        if len(doc["class_names"]) < phases[-1].classes_seen:
+            raise ValueError(f"{len(doc['class_names'])} names for {phases[-1].classes_seen} classes")
+        return Run(
+            path=path,
+            label=label,
+            method=str(doc["method"]),
+            config=dict(doc["config"]),
+            seeds=tuple(int(seed) for seed in doc["seeds"]),
+            seed_varies=str(doc["seed_varies"]),
+            phases=phases,
+            average=_value(doc["average_accuracy"]),
+            last=_value(doc["last_accuracy"]),
+            base=_value(doc["base_accuracy"]),
+            new=_optional(doc["new_accuracy"]),
+            forgetting=_optional(doc["forgetting"]),
+            backward_transfer=_optional(doc["backward_transfer"]),
+            stored_bytes=int(doc["stored_bytes"]),
+            peak_memory=int(doc["peak_memory_bytes"]),
+            class_names=tuple(str(name) for name in doc["class_names"]),
+            provenance=dict(doc["provenance"]),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise FileFormatError(f"{path / 'results.json'} is not the result of a run: {error!r}") from error
+
+
+def _phase(entry: Mapping[str, Any]) -> Phase:
+    return Phase(
+        number=int(entry["phase"]),
+        classes_seen=int(entry["classes_seen"]),
+        accuracy=_value(entry["accuracy"]),
+        base=_value(entry["accuracy_base"]),
+        new=_optional(entry["accuracy_new"]),
+        learning=_value(entry["seconds"]),
+        testing=_value(entry["seconds_evaluate"]),
+    )
+
+
+def _value(entry: Mapping[str, Any]) -> Value:
+    return Value(float(entry["mean"]), float(entry["std"]) if len(entry["values"]) > 1 else None)
+
+
+def _optional(entry: Mapping[str, Any] | None) -> Value | None:
+    return None if entry is None else _value(entry)
