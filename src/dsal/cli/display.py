@@ -6,10 +6,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
-from dsal.data import Progress as Report
 from dsal.evaluation import metrics
+from dsal.evaluation.experiment import Progress as PrepareProgress
 from dsal.evaluation.experiment import Setting
 from dsal.evaluation.runner import Step
 
@@ -25,15 +33,15 @@ class Display:
         self.console.print(text, markup=False, soft_wrap=True)
 
     @contextmanager
-    def extraction(self) -> Iterator[Report]:
-        """A bar over images, which appears with the first report."""
+    def preparation(self) -> Iterator[PrepareProgress]:
+        """A bar for each thing that takes long, from its first report on."""
         with self._bar() as bar:
-            task = None
+            tasks: dict[str, TaskID] = {}
 
-            def report(done: int, total: int) -> None:
-                nonlocal task
-                task = bar.add_task("features", total=total) if task is None else task
-                bar.update(task, completed=done)
+            def report(what: str, done: int, total: int) -> None:
+                if what not in tasks:
+                    tasks[what] = bar.add_task(what, total=total)
+                bar.update(tasks[what], completed=done)
 
             yield report
 

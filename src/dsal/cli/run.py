@@ -88,7 +88,7 @@ def _run(experiment: Experiment, handling: Handling) -> None:
     from dsal.evaluation.tensorboard import write_events
 
     display = Display()
-    with display.extraction() as progress:
+    with display.preparation() as progress:
         setting = prepare(experiment, progress)
     out = Path(handling.out or _folder(setting))
     if not (handling.resume and is_finished(setting, out)):

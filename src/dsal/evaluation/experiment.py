@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from dsal.data import DATASETS, Progress, Scenario, load_dataset
+from dsal.data import DATASETS, Scenario, load_dataset
 from dsal.data.features import FeatureSet, feature_set_names, load_features, read_features
 from dsal.errors import InputError, UnknownNameError
 from dsal.features import Origin, check_no_leak
 from dsal.methods import METHODS, Method
+
+Progress = Callable[[str, int, int], None]
+"""Called with (what is being done, units done, units in all)."""
 
 METHOD_OPTIONS = ("expansion", "expansion_size", "gamma", "gamma_comp", "compensation", "activation")
 """Fields of :class:`Experiment` that are options of the method."""
@@ -94,12 +99,12 @@ class Setting:
     config: dict[str, Any]
 
 
-def prepare(experiment: Experiment, progress: Progress | None = None) -> Setting:
+def prepare(experiment: Experiment, progress: Progress) -> Setting:
     """Load the data, deal the classes, and refuse what cannot be run.
 
     Args:
         experiment: what to run.
-        progress: called with (images done, images in all) while features are extracted.
+        progress: told of what takes long: downloading images, extracting features.
 
     Raises:
         DSALError: of the kind that fits: an unknown name, a missing file, weights that have seen a later class.
@@ -135,7 +140,7 @@ def _read(experiment: Experiment) -> FeatureSet:
     return load_features(name, experiment.features)
 
 
-def _through_backbone(experiment: Experiment, progress: Progress | None) -> FeatureSet:
+def _through_backbone(experiment: Experiment, progress: Progress) -> FeatureSet:
     from dsal.backbones import load_backbone
     from dsal.features import cached_features
 
@@ -148,8 +153,8 @@ def _through_backbone(experiment: Experiment, progress: Progress | None) -> Feat
     if experiment.backbone not in (None, backbone.card.architecture):
         raise InputError(f"{experiment.weights} holds a {backbone.card.architecture}, not a {experiment.backbone}")
     root = None if experiment.data_root is None else Path(experiment.data_root)
-    dataset = load_dataset(experiment.dataset, root, experiment.download)
-    return cached_features(backbone, dataset, features=experiment.features, progress=progress)
+    dataset = load_dataset(experiment.dataset, root, experiment.download, partial(progress, "download"))
+    return cached_features(backbone, dataset, features=experiment.features, progress=partial(progress, "features"))
 
 
 def _listed(names: tuple[str, ...]) -> str:

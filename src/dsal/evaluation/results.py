@@ -21,7 +21,6 @@ from dsal.evaluation import metrics
 from dsal.evaluation.experiment import Setting
 from dsal.evaluation.protocol import PhaseResult
 from dsal.evaluation.provenance import peak_memory_bytes
-from dsal.methods import METHODS
 from dsal.store import atomic_write
 
 if sys.version_info >= (3, 11):
@@ -40,7 +39,7 @@ def build_results(setting: Setting, results: BySeed, provenance: dict[str, Any],
     base = groups[0]
     counts = [[result.counts for result in of_seed] for of_seed in results.values()]
     last = [of_seed[-1] for of_seed in counts]
-    method = METHODS.get(setting.experiment.method)
+    method = setting.experiment.build_method(setting.experiment.seeds[0])
     return {
         "schema": SCHEMA,
         "method": setting.experiment.method,

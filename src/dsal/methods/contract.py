@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dsal.errors import InputError
+from dsal.errors import FileFormatError, InputError
 from dsal.store import StrPath, load_tensors, save_tensors
 
 Samples = NDArray[Any]
@@ -49,12 +49,15 @@ class Method(ABC):
     """
 
     inputs: ClassVar[Literal["features", "images"]] = "features"
-    exemplar_free: ClassVar[bool] = True
-    """No sample, neither image nor feature vector, is kept between phases."""
     takes_returning_classes: ClassVar[bool] = False
     """A class of an earlier phase may come again."""
     seed_varies: ClassVar[str | None] = None
     """What another seed changes, in words; None where the method draws nothing."""
+
+    @property
+    @abstractmethod
+    def exemplar_free(self) -> bool:
+        """Whether no sample, neither image nor feature vector, is kept between phases, with the options chosen."""
 
     @property
     @abstractmethod
@@ -74,8 +77,10 @@ class Method(ABC):
         """
         known = self.classes_seen
         new = [c for c in classes if c >= known]
-        if len(X) != len(y) or len(y) == 0:
-            raise InputError(f"a phase needs samples, and a class for each; got {len(X)} and {len(y)}")
+        if len(X) != len(y) or len(y) == 0 or len(classes) == 0:
+            raise InputError(
+                f"a phase needs samples, and a class for each; got {len(X)}, {len(y)} of {len(classes)} classes"
+            )
         if list(classes) != sorted(set(classes)) or new != list(range(known, known + len(new))) or min(classes) < 0:
             raise InputError(f"the classes of a phase must be ascending positions, new ones from {known} on")
         if not np.isin(y, np.asarray(classes)).all():
@@ -111,5 +116,5 @@ class Method(ABC):
         """Read what :meth:`save` wrote."""
         arrays, meta = load_tensors(path, kind=_KIND)
         if meta["class"] != cls.__name__:
-            raise InputError(f"{path} holds the state of {meta['class']}, not of {cls.__name__}")
+            raise FileFormatError(f"{path} holds the state of {meta['class']}, not of {cls.__name__}")
         return cls.from_state(State(arrays, meta["facts"]))

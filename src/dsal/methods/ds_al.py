@@ -1,0 +1,72 @@
+"""DS-AL: dual-stream analytic learning (Zhuang et al., AAAI 2024)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsal.methods.analytic import Streams
+from dsal.methods.contract import Method, Samples, State
+
+
+class DSAL(Method):
+    """A main stream that equals joint ridge regression, and a compensation stream on its residue.
+
+    Args:
+        expansion: name of the expansion.
+        expansion_size: d_B.
+        gamma: ridge of the main stream.
+        gamma_comp: ridge of the compensation stream; ``gamma`` by default.
+        compensation: C; with 0 this is ACIL.
+        activation: sigma_C, of the compensation stream.
+        seed: of the expansion.
+    """
+
+    takes_returning_classes = True
+    seed_varies = "the random expansion"
+
+    def __init__(
+        self,
+        *,
+        expansion: str = "random",
+        expansion_size: int = 4096,
+        gamma: float = 0.1,
+        gamma_comp: float | None = None,
+        compensation: float = 0.6,
+        activation: str = "tanh",
+        seed: int = 0,
+    ) -> None:
+        self.expansion, self.expansion_size, self.seed = expansion, expansion_size, seed
+        self.gamma, self.gamma_comp = gamma, gamma if gamma_comp is None else gamma_comp
+        self.compensation, self.activation = compensation, activation
+        self._streams = Streams(**self._options())
+
+    @property
+    def exemplar_free(self) -> bool:
+        return self._streams.exemplar_free
+
+    @property
+    def classes_seen(self) -> int:
+        return self._streams.classes_seen
+
+    def _learn(self, X: Samples, y: NDArray[np.int64], classes: Sequence[int]) -> None:
+        self._streams.learn(X, y, classes)
+
+    def scores(self, X: Samples) -> NDArray[np.float64]:
+        return self._streams.scores(X)
+
+    def state(self) -> State:
+        return State(self._streams.arrays(), self._options())
+
+    @classmethod
+    def from_state(cls, state: State) -> DSAL:
+        method = cls(**state.facts)
+        method._streams.restore(state.arrays)
+        return method
+
+    def _options(self) -> dict[str, Any]:
+        names = ("expansion", "expansion_size", "gamma", "gamma_comp", "compensation", "activation", "seed")
+        return {name: getattr(self, name) for name in names}
