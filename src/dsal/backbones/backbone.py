@@ -177,4 +177,9 @@ def load_backbone(path: Path) -> Backbone:
         backbone.load_state_dict({name: torch.from_numpy(value) for name, value in tensors.items()})
     except (KeyError, TypeError, RuntimeError) as error:
         raise FileFormatError(f"{path} is not a usable file of backbone weights: {error}") from error
-    return backbone.to(memory_format=torch.channels_last).eval()
+    return channels_last(backbone).eval()
+
+
+def channels_last(backbone: Backbone) -> Backbone:
+    """Lay out the convolutions' weights as the fast kernels want them; in place."""
+    return backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]

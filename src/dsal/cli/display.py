@@ -35,7 +35,7 @@ class Display:
     @contextmanager
     def preparation(self) -> Iterator[PrepareProgress]:
         """A bar for each thing that takes long, from its first report on."""
-        with self._bar() as bar:
+        with self.bar() as bar:
             tasks: dict[str, TaskID] = {}
 
             def report(what: str, done: int, total: int) -> None:
@@ -54,7 +54,7 @@ class Display:
             for k in range(len(scenario.phases))
         ]
         accuracies: dict[int, list[float]] = {seed: [] for seed in seeds}
-        with self._bar() as bar:
+        with self.bar() as bar:
             task = bar.add_task(f"phase 0/{scenario.last}", total=sum(work) * len(seeds))
             for step in steps:
                 result, so_far = step.result, accuracies[step.seed]
@@ -69,7 +69,8 @@ class Display:
                 following = f"phase {min(result.phase + 1, scenario.last)}/{scenario.last}"
                 bar.update(task, advance=work[result.phase], description=following)
 
-    def _bar(self) -> Progress:
+    def bar(self) -> Progress:
+        """A bar with the time that is left."""
         return Progress(
             TextColumn("{task.description}"),
             BarColumn(),

@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from dsal import __version__
+from dsal.cli.pretrain import pretrain
 from dsal.cli.report import report
 from dsal.cli.run import run
 from dsal.errors import DSALError, InputError
@@ -25,6 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(run)
+app.command()(pretrain)
 app.command()(report)
 
 

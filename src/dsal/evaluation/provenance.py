@@ -16,8 +16,8 @@ from dsal.data.features import FeatureSet
 from dsal.features import Origin
 
 
-def provenance(data: FeatureSet, origin: Origin) -> dict[str, Any]:
-    """Everything one needs to know to get the same numbers again, as JSON holds it."""
+def environment() -> dict[str, Any]:
+    """Versions, hardware, commit and time, as JSON holds them."""
     import torch
 
     return {
@@ -29,6 +29,13 @@ def provenance(data: FeatureSet, origin: Origin) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "commit": _commit(),
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    }
+
+
+def provenance(data: FeatureSet, origin: Origin) -> dict[str, Any]:
+    """Everything one needs to know to get the same numbers again, as JSON holds it."""
+    return {
+        **environment(),
         "data_sha256": data.fingerprint,
         "weights_sha256": data.backbone.get("weights_sha256"),
         "image_dataset": data.dataset,

@@ -71,10 +71,11 @@ def quarter_turns(images: Tensor, share: float, generator: Generator) -> tuple[T
     return out, turns
 
 
-def trivial(images: Tensor, generator: Generator) -> Tensor:
-    """One random operation an image, at a random strength: (n, c, h, w) uint8 to uint8."""
+def trivial(images: Tensor, share: float, generator: Generator) -> Tensor:
+    """One random operation at a random strength, on ``share`` of the images: (n, c, h, w) uint8 to uint8."""
     n = len(images)
     choice = torch.randint(0, len(OPERATIONS), (n,), generator=generator)
+    choice[torch.rand(n, generator=generator) >= share] = -1
     # Strengths are 31 levels in [0, 1]; the sign is drawn for all, and used where an operation has two directions.
     level = torch.randint(0, 31, (n,), generator=generator) / 30
     sign = 1 - 2 * torch.randint(0, 2, (n,), generator=generator)

@@ -1,8 +1,7 @@
 """Base training: one network, trained by backpropagation on the base classes, then frozen for good.
 
-An epoch draws all its random numbers from a generator seeded by (seed, epoch), and a checkpoint holds the whole state
-at the end of an epoch. A killed training therefore continues to the same weights as one that was never interrupted
-(same machine, same number of threads).
+An epoch draws all its random numbers from a generator seeded by (seed, epoch), so the state at the end of an epoch
+(``checkpoint.py`` keeps it) decides all that follows.
 """
 
 from __future__ import annotations
@@ -11,23 +10,21 @@ import copy
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from dsal.backbones import Backbone, Card
+from dsal.backbones import Backbone, Card, channels_last
 from dsal.data import ImageData
-from dsal.errors import DSALError, FileFormatError, InputError
-from dsal.store import load_tensors, save_tensors
+from dsal.data.dataset import fingerprint
+from dsal.errors import DSALError, InputError
 from dsal.training.augment import crop_flip, cutout, mixup, quarter_turns, trivial
 from dsal.training.optimiser import make_optimisers
 from dsal.training.recipe import Recipe
 
-KIND = "training checkpoint"
 EVALUATION_BATCH = 500
 
 
@@ -93,14 +90,12 @@ class BaseTraining:
         mine = (position[data.labels] >= 0).nonzero().squeeze(1)
         labels = position[data.labels[mine]]
         kept, out = _split(labels, held_out, torch.Generator().manual_seed(seed))
-        self.train = ImageData(data.images[mine[kept]].to(device), labels[kept].to(device))
-        self.held_out = ImageData(data.images[mine[out]].to(device), labels[out].to(device))
+        parts = [ImageData(data.images[mine[rows]], labels[rows]) for rows in (kept, out)]
+        self.fingerprint = fingerprint(*parts)
+        self.train, self.held_out = (ImageData(part.images.to(device), part.labels.to(device)) for part in parts)
         if len(self.train) < recipe.batch_size:
             raise InputError(f"{len(self.train)} training images cannot fill a batch of {recipe.batch_size}")
-        pixels = self.train.images.transpose(0, 1).flatten(1)
-        # uint8 sums overflow nothing in float64, and a channel at a time keeps the copy small.
-        mean = tuple(float(channel.double().mean() / 255) for channel in pixels)
-        std = tuple(float(channel.double().std() / 255) for channel in pixels)
+        channels = [channel.double() / 255 for channel in self.train.images.transpose(0, 1)]
         self.recipe, self.seed, self.device, self.precision = recipe, seed, device, precision
         self.turns = 4 if recipe.rotation_share > 0 else 1
         card = Card(
@@ -110,16 +105,17 @@ class BaseTraining:
             class_order=class_order,
             in_channels=self.train.images.shape[1],
             size=self.train.images.shape[3],
-            mean=mean,
-            std=std,
+            mean=tuple(float(channel.mean()) for channel in channels),
+            std=tuple(float(channel.std()) for channel in channels),
             flip=flip,
         )
-        torch.manual_seed(seed)
-        model = Backbone(card)
-        model.head = nn.Linear(model.stage_widths[-1], len(classes) * self.turns)
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            model = Backbone(card)
+            model.head = nn.Linear(model.stage_widths[-1], len(classes) * self.turns)
         if start is not None:
             model.network.load_state_dict(start.network.state_dict())
-        self.model = model.to(device, memory_format=torch.channels_last)
+        self.model = channels_last(model.to(device))
         self.average = copy.deepcopy(self.model) if recipe.average else None
         self.optimisers = make_optimisers(self.model, recipe)
         self.scaler = torch.amp.GradScaler(device.type, enabled=precision == torch.float16)
@@ -177,7 +173,7 @@ class BaseTraining:
         recipe = self.recipe
         images = crop_flip(images, generator)
         if recipe.trivial:
-            images = trivial(images, generator)
+            images = trivial(images, recipe.trivial, generator)
         if recipe.cutout:
             images = cutout(images, recipe.cutout, generator)
         if recipe.rotation_share:
@@ -239,71 +235,9 @@ class BaseTraining:
         head.weight.data = _head(model).weight.data[:: self.turns].clone()
         head.bias.data = _head(model).bias.data[:: self.turns].clone()
         record = {"recipe": asdict(self.recipe), "seed": self.seed, "history": [asdict(r) for r in self.history]}
-        fields = {name: getattr(model.card, name) for name in model.card.__dataclass_fields__}
-        model.card = Card(**{**fields, "training": {**record, **training}})
+        model.card = replace(model.card, training={**record, **training})
         model.head = head
         return model.eval()
-
-    def save(self, path: Path) -> None:
-        """Write a checkpoint, whole or not at all."""
-        tensors: dict[str, Tensor] = {f"model.{k}": v for k, v in self.model.state_dict().items()}
-        if self.average is not None:
-            tensors |= {f"average.{k}": v for k, v in self.average.state_dict().items()}
-        names = {id(p): name for name, p in self.model.named_parameters()}
-        for optimiser in self.optimisers:
-            for parameter, state in optimiser.state.items():
-                tensors[f"momentum.{names[id(parameter)]}"] = state["momentum_buffer"]
-        meta = {
-            "kind": KIND,
-            "identity": self._identity(),
-            "history": [asdict(result) for result in self.history],
-            "scaler": self.scaler.state_dict(),
-        }
-        save_tensors(path, tensors, meta)
-
-    def load(self, path: Path) -> None:
-        """Continue from a checkpoint of the same training."""
-        tensors, meta = load_tensors(path, kind=KIND)
-        mine = self._identity()
-        if meta["identity"] != mine:
-            theirs = meta["identity"]
-            differing = ", ".join(f"{k}: {theirs.get(k)} there, {mine[k]} here" for k in mine if theirs.get(k) != mine[k])
-            raise InputError(f"{path} is a checkpoint of another training ({differing}); name another output file")
-        by_part: dict[str, dict[str, Tensor]] = {"model": {}, "average": {}, "momentum": {}}
-        for name, value in tensors.items():
-            part, _, rest = name.partition(".")
-            by_part[part][rest] = torch.from_numpy(value).to(self.device)
-        try:
-            self.model.load_state_dict(by_part["model"])
-            if self.average is not None:
-                self.average.load_state_dict(by_part["average"])
-            parameters = dict(self.model.named_parameters())
-            owner = {id(p): o for o in self.optimisers for group in o.param_groups for p in group["params"]}
-            for name, momentum in by_part["momentum"].items():
-                parameter = parameters[name]
-                owner[id(parameter)].state[parameter]["momentum_buffer"] = momentum
-            self.scaler.load_state_dict(meta["scaler"])
-            self.history = [EpochResult(**result) for result in meta["history"]]
-        except (KeyError, RuntimeError, TypeError) as error:
-            raise FileFormatError(f"{path} is not a usable checkpoint: {error}") from error
-
-    def _identity(self) -> dict[str, Any]:
-        """What must be equal for a checkpoint to be continued, as JSON gives it back."""
-        card = self.model.card
-        pixels = float(self.train.images.double().mean()) if len(self.train) < 1000 else sum(card.mean)
-        return {
-            "architecture": card.architecture,
-            "dataset": card.dataset,
-            "seen_classes": list(card.seen_classes or ()),
-            "recipe": {k: _as_json(v) for k, v in asdict(self.recipe).items()},
-            "seed": self.seed,
-            "images": len(self.train),
-            "pixel_mean": pixels,
-        }
-
-
-def _as_json(value: Any) -> Any:
-    return [_as_json(item) for item in value] if isinstance(value, (tuple, list)) else value
 
 
 def _head(model: Backbone) -> nn.Linear:

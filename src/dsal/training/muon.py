@@ -16,14 +16,14 @@ def orthogonalise(matrix: Tensor, steps: int = 3) -> Tensor:
         steps: iterations of the quintic x -> a x + b x^3 + c x^5.
     """
     a, b, c = 3.4445, -4.7750, 2.0315
-    x = matrix / (matrix.norm() + 1e-7)
+    x = matrix / (torch.linalg.vector_norm(matrix) + 1e-7)
     tall = x.shape[0] > x.shape[1]
     if tall:
-        x = x.T
+        x = x.mT
     for _ in range(steps):
-        gram = x @ x.T
+        gram = x @ x.mT
         x = a * x + (b * gram + c * gram @ gram) @ x
-    return x.T if tall else x
+    return x.mT if tall else x
 
 
 class Muon(torch.optim.Optimizer):
@@ -46,5 +46,5 @@ class Muon(torch.optim.Optimizer):
                 buffer = self.state[weight].setdefault("momentum_buffer", torch.zeros_like(weight))
                 buffer.mul_(group["momentum"]).add_(weight.grad)
                 ahead = weight.grad.add(buffer, alpha=group["momentum"])
-                weight.mul_(len(weight) ** 0.5 / weight.norm())
+                weight.mul_(len(weight) ** 0.5 / torch.linalg.vector_norm(weight))
                 weight.sub_(orthogonalise(ahead.flatten(1)).view_as(weight), alpha=group["lr"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
 from dsal.errors import UnknownNameError
@@ -12,7 +12,7 @@ from dsal.training.recipe import Recipe
 
 def make_optimisers(model: nn.Module, recipe: Recipe) -> list[Optimizer]:
     """One optimiser, or two where convolutions have their own; each group remembers its ``initial_lr``."""
-    convolutions: list[nn.Parameter] = []
+    convolutions: list[Tensor] = []
     if recipe.optimiser == "muon":
         convolutions = [module.weight for module in model.modules() if isinstance(module, nn.Conv2d)]
     elif recipe.optimiser != "sgd":

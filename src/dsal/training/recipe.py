@@ -24,7 +24,7 @@ class Recipe:
         milestones: shares of the training at which ``lr`` drops tenfold; empty: one cosine down to zero.
         warmup: share of the training over which the learning rate rises linearly from zero.
         label_smoothing: weight spread evenly over all classes.
-        trivial: TrivialAugmentWide, besides crop and flip.
+        trivial: share of the images that get TrivialAugmentWide, besides crop and flip.
         cutout: side of a blanked square in pixels; 0 for none.
         mixup: parameter of the Beta law of blends; 0 for none.
         rotation_share: share of each batch that is turned by 90, 180 or 270 degrees and labelled as a class of its
@@ -45,7 +45,7 @@ class Recipe:
     milestones: tuple[float, ...] = ()
     warmup: float = 0.0
     label_smoothing: float = 0.0
-    trivial: bool = False
+    trivial: float = 0.0
     cutout: int = 0
     mixup: float = 0.0
     rotation_share: float = 0.0

@@ -1,0 +1,82 @@
+"""Checkpoints of base training: the whole state at the end of an epoch, in one file that is whole or not there.
+
+A training killed at any moment therefore continues to the same weights as one that was never interrupted (same
+machine, same number of threads).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dsal.errors import FileFormatError, InputError
+from dsal.store import load_tensors, save_tensors
+from dsal.training.loop import BaseTraining, EpochResult
+
+KIND = "training checkpoint"
+
+
+def save_checkpoint(path: Path, training: BaseTraining) -> None:
+    """Write all that the rest of a training depends on."""
+    tensors = {f"model.{name}": value for name, value in training.model.state_dict().items()}
+    if training.average is not None:
+        tensors |= {f"average.{name}": value for name, value in training.average.state_dict().items()}
+    names = {id(parameter): name for name, parameter in training.model.named_parameters()}
+    for optimiser in training.optimisers:
+        for parameter, state in optimiser.state.items():
+            tensors[f"momentum.{names[id(parameter)]}"] = state["momentum_buffer"]
+    meta = {
+        "kind": KIND,
+        "identity": _identity(training),
+        "history": [asdict(result) for result in training.history],
+        "scaler": training.scaler.state_dict(),
+    }
+    save_tensors(path, tensors, meta)
+
+
+def load_checkpoint(path: Path, training: BaseTraining) -> None:
+    """Put a training where it was when the checkpoint was written.
+
+    Raises:
+        InputError: the checkpoint is of another training; says what differs.
+        FileFormatError: the file is torn or not a checkpoint.
+    """
+    tensors, meta = load_tensors(path, kind=KIND)
+    theirs, mine = meta["identity"], _identity(training)
+    differing = [f"{key}: {theirs.get(key)} there, {mine[key]} here" for key in mine if theirs.get(key) != mine[key]]
+    if differing:
+        raise InputError(f"{path} is a checkpoint of another training ({'; '.join(differing)}); choose another output")
+    parts: dict[str, dict[str, Tensor]] = {"model": {}, "average": {}, "momentum": {}}
+    for name, value in tensors.items():
+        part, _, rest = name.partition(".")
+        parts[part][rest] = torch.from_numpy(value).to(training.device)
+    try:
+        training.model.load_state_dict(parts["model"])
+        if training.average is not None:
+            training.average.load_state_dict(parts["average"])
+        parameters = dict(training.model.named_parameters())
+        for optimiser in training.optimisers:
+            mine_too = {id(parameter) for group in optimiser.param_groups for parameter in group["params"]}
+            for name, momentum in parts["momentum"].items():
+                if id(parameters[name]) in mine_too:
+                    optimiser.state[parameters[name]]["momentum_buffer"] = momentum
+        training.scaler.load_state_dict(meta["scaler"])
+        training.history = [EpochResult(**result) for result in meta["history"]]
+    except (KeyError, RuntimeError, TypeError) as error:
+        raise FileFormatError(f"{path} is not a usable checkpoint: {error}") from error
+
+
+def _identity(training: BaseTraining) -> dict[str, Any]:
+    """What must be equal for a checkpoint to be continued, as JSON gives it back."""
+    identity = {
+        "card": asdict(replace(training.model.card, training={})),
+        "recipe": asdict(training.recipe),
+        "seed": training.seed,
+        "data": training.fingerprint,
+    }
+    return json.loads(json.dumps(identity))  # type: ignore[no-any-return]
