@@ -1,0 +1,76 @@
+"""Activation functions by name: what each stream does to the expanded features, entry by entry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from dsal.errors import InputError
+from dsal.registry import Registry
+
+Activation: TypeAlias = Callable[[Tensor], Tensor]
+
+activations: Registry[Activation] = Registry("activation")
+
+activations.register("celu")(functional.celu)
+activations.register("elu")(functional.elu)
+activations.register("gelu")(functional.gelu)
+activations.register("hardswish")(functional.hardswish)
+activations.register("leaky_relu")(functional.leaky_relu)
+activations.register("mish")(functional.mish)
+activations.register("relu")(torch.relu)
+activations.register("selu")(functional.selu)
+activations.register("sigmoid")(torch.sigmoid)
+activations.register("silu")(functional.silu)
+activations.register("sine")(torch.sin)
+activations.register("softplus")(functional.softplus)
+activations.register("softsign")(functional.softsign)
+activations.register("tanh")(torch.tanh)
+
+
+@activations.register("identity")
+def identity(z: Tensor) -> Tensor:
+    """z"""
+    return z
+
+
+def resolve(activation: str | Activation) -> Activation:
+    """The function that a name stands for; a function of one's own passes through.
+
+    >>> resolve("relu")(torch.tensor([-1.0, 2.0])).tolist()
+    [0.0, 2.0]
+    """
+    if callable(activation):
+        return activation
+    return activations.get(activation)
+
+
+def apply(activation: Activation, z: Tensor) -> Tensor:
+    """sigma(Z) for Z (n x d), checked: Z is left alone, and the result is of its shape and type, and finite."""
+    version = z._version
+    x = activation(z)
+    if not isinstance(x, Tensor) or x.shape != z.shape or x.dtype != z.dtype:
+        got = f"{tuple(x.shape)} {x.dtype}" if isinstance(x, Tensor) else type(x).__name__
+        raise InputError(f"an activation maps a tensor to its like, here {tuple(z.shape)} {z.dtype}; it returned {got}")
+    if z._version != version:
+        raise InputError("an activation must not change its argument in place: the other stream needs it")
+    if not torch.isfinite(x.sum()):
+        raise InputError("the expanded features are not finite: too large features, or the activation is to blame")
+    return x
+
+
+def name_of(activation: str | Activation) -> str:
+    """The name that stands for an activation, if it has one: a file can hold a name, but no function."""
+    if isinstance(activation, str):
+        return activation
+    for name in activations.names():
+        if activations.get(name) is activation:
+            return name
+    raise InputError(
+        f"the activation {activation!r} has no name to save it by: register it, "
+        "dsal.activations.activations.register('my_name')(function), and pass the name"
+    )

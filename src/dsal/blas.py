@@ -1,0 +1,284 @@
+"""Dense linear algebra in place: the only caller of BLAS and LAPACK, and of torch's linear algebra.
+
+Two backends with the same few methods. :class:`Lapack` serves the CPU through SciPy, which writes straight into the
+memory of the tensors it is given; :class:`Torch` serves every other device with plain torch code. All matrices are
+float64 unless stated; a *square* is a d x d matrix of which only the triangle above the diagonal (diagonal included)
+means anything: either a Gram matrix G, or its Cholesky factor U with U^T U = G.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dsal.errors import InputError
+
+Array = NDArray[Any]
+LinAlgError = np.linalg.LinAlgError
+_PANEL = 256  # columns handled at once where a triangle is walked panel by panel
+
+
+class Backend(ABC):
+    """What :class:`dsal.ridge.Ridge` needs of a device. Names ending in ``_`` change their first argument."""
+
+    device: torch.device
+    squares: int  # how many squares are alive at worst while one is updated
+
+    @abstractmethod
+    def square(self, d: int) -> Tensor:
+        """A d x d square of zeros."""
+
+    @abstractmethod
+    def product(self, a: Tensor, b: Tensor) -> Tensor:
+        """A B, for A (n x k) and B (k x m) in float64 or float32: 2 n k m flops."""
+
+    @abstractmethod
+    def add_rows_to_gram_(self, gram: Tensor, rows: Tensor, sign: float = 1.0) -> None:
+        """G <- G + sign * X^T X, for X (n x d): n d^2 flops."""
+
+    @abstractmethod
+    def add_rows_to_factor_(self, factor: Tensor, rows: Tensor) -> None:
+        """U <- the triangular factor of [U; X], for X (n x d), which is destroyed: 2 n d^2 flops."""
+
+    @abstractmethod
+    def add_factor_to_gram_(self, gram: Tensor, factor: Tensor) -> None:
+        """G <- G + U^T U: d^3/3 flops."""
+
+    @abstractmethod
+    def factor_(self, gram: Tensor) -> None:
+        """G <- U with U^T U = G: d^3/3 flops. Raises ``LinAlgError`` if G is not positive definite."""
+
+    @abstractmethod
+    def unfactor_(self, factor: Tensor) -> None:
+        """U <- U^T U: d^3/3 flops."""
+
+    @abstractmethod
+    def solve(self, factor: Tensor, b: Tensor) -> Tensor:
+        """(U^T U)^-1 B, for B (d x m): 2 d^2 m flops."""
+
+    @abstractmethod
+    def condition(self, factor: Tensor) -> float:
+        """An estimate of the condition number of U^T U in the 1-norm."""
+
+    @abstractmethod
+    def keep_(self, square: Tensor) -> Tensor:
+        """Set the triangle aside; :meth:`restore_` brings it back bit for bit."""
+
+    @abstractmethod
+    def restore_(self, square: Tensor, kept: Tensor) -> None:
+        """Undo all that happened to the triangle since :meth:`keep_` returned ``kept``."""
+
+    @abstractmethod
+    def pack(self, square: Tensor) -> Array:
+        """The triangle column by column, d (d + 1) / 2 numbers."""
+
+    @abstractmethod
+    def unpack(self, packed: Array, d: int) -> Tensor:
+        """The square whose triangle is ``packed``."""
+
+
+class Lapack(Backend):
+    """SciPy's BLAS and LAPACK on CPU tensors.
+
+    Squares are column-major, so LAPACK works in place and without copies. It never touches the triangle below the
+    diagonal; :meth:`keep_` makes use of that.
+    """
+
+    device = torch.device("cpu")
+    squares = 1
+
+    def square(self, d: int) -> Tensor:
+        return torch.from_numpy(np.zeros((d, d), order="F"))  # untouched pages cost nothing yet
+
+    def product(self, a: Tensor, b: Tensor) -> Tensor:
+        from scipy.linalg import blas
+
+        gemm = blas.sgemm if a.dtype == torch.float32 else blas.dgemm
+        left, trans_a = _operand(a)
+        right, trans_b = _operand(b)
+        return torch.from_numpy(gemm(1.0, left, right, trans_a=trans_a, trans_b=trans_b))
+
+    def add_rows_to_gram_(self, gram: Tensor, rows: Tensor, sign: float = 1.0) -> None:
+        from scipy.linalg import blas
+
+        x, transposed = _operand(rows)
+        blas.dsyrk(sign, x, beta=1.0, c=gram.numpy(), trans=1 - transposed, overwrite_c=1)
+
+    def add_rows_to_factor_(self, factor: Tensor, rows: Tensor) -> None:
+        from scipy.linalg import lapack
+
+        block = min(64 if len(rows) >= 256 else 32, len(factor))  # measured: wider panels pay off with more rows
+        lapack.dtpqrt(0, block, factor.numpy(), np.asfortranarray(rows.numpy()), overwrite_a=1, overwrite_b=1)
+
+    def add_factor_to_gram_(self, gram: Tensor, factor: Tensor) -> None:
+        g = gram.numpy()
+        for start, stop, corner, right in _gram_panels(factor.numpy()):
+            g[start:stop, stop:] += right
+            block = g[start:stop, start:stop]
+            np.add(block, corner, out=block, where=_upper(stop - start))
+
+    def factor_(self, gram: Tensor) -> None:
+        from scipy.linalg import lapack
+
+        _, info = lapack.dpotrf(gram.numpy(), clean=0, overwrite_a=1)
+        if info != 0 or not torch.isfinite(gram.diagonal()).all():
+            raise LinAlgError("not positive definite")
+
+    def unfactor_(self, factor: Tensor) -> None:
+        u = factor.numpy()
+        for start, stop, corner, right in _gram_panels(u):
+            u[start:stop, stop:] = right
+            np.copyto(u[start:stop, start:stop], corner, where=_upper(stop - start))
+
+    def solve(self, factor: Tensor, b: Tensor) -> Tensor:
+        from scipy.linalg import lapack
+
+        x, _ = lapack.dpotrs(factor.numpy(), np.array(b.numpy(), order="F"), overwrite_b=1)
+        return torch.from_numpy(x)
+
+    def condition(self, factor: Tensor) -> float:
+        from scipy.linalg import blas, lapack
+        from scipy.sparse.linalg import LinearOperator, onenormest
+
+        u = factor.numpy()
+
+        def gram_times(x: Array) -> Array:
+            return blas.dtrmm(1.0, u, blas.dtrmm(1.0, u, x), trans_a=1)  # type: ignore[no-any-return]
+
+        gram = LinearOperator(u.shape, matvec=gram_times, matmat=gram_times, rmatmat=gram_times, dtype=np.float64)
+        reciprocal, _ = lapack.dpocon(u, onenormest(gram))
+        return float(1.0 / reciprocal) if reciprocal > 0 else float("inf")
+
+    def keep_(self, square: Tensor) -> Tensor:
+        """Copy column j of the triangle into column d-2-j below the diagonal, where just as many places are free.
+
+        A safety copy at no cost in memory; only the last column finds no room and is returned.
+        """
+        a = square.numpy()
+        d = len(a)
+        for j in range(d - 1):
+            a[d - 1 - j :, d - 2 - j] = a[: j + 1, j]
+        return square[:, -1].clone()
+
+    def restore_(self, square: Tensor, kept: Tensor) -> None:
+        a = square.numpy()
+        d = len(a)
+        for j in range(d - 1):
+            a[: j + 1, j] = a[d - 1 - j :, d - 2 - j]
+        square[:, -1] = kept
+
+    def pack(self, square: Tensor) -> Array:
+        from scipy.linalg import lapack
+
+        packed, _ = lapack.dtrttp(square.numpy())
+        return packed  # type: ignore[no-any-return]
+
+    def unpack(self, packed: Array, d: int) -> Tensor:
+        from scipy.linalg import lapack
+
+        square, _ = lapack.dtpttr(d, packed)
+        return torch.from_numpy(square)
+
+
+class Torch(Backend):
+    """Plain torch on any device that knows float64, with whole squares in place of triangles."""
+
+    squares = 4  # the square itself, its safety copy, and two that torch allocates for a factorisation
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def square(self, d: int) -> Tensor:
+        return torch.zeros(d, d, dtype=torch.float64, device=self.device)
+
+    def product(self, a: Tensor, b: Tensor) -> Tensor:
+        return a @ b
+
+    def add_rows_to_gram_(self, gram: Tensor, rows: Tensor, sign: float = 1.0) -> None:
+        gram.addmm_(rows.T, rows, alpha=sign)
+
+    def add_rows_to_factor_(self, factor: Tensor, rows: Tensor) -> None:
+        factor.copy_(torch.linalg.qr(torch.cat([factor, rows]), mode="r").R)
+
+    def add_factor_to_gram_(self, gram: Tensor, factor: Tensor) -> None:
+        gram.addmm_(factor.T, factor)
+
+    def factor_(self, gram: Tensor) -> None:
+        try:
+            gram.copy_(torch.linalg.cholesky(gram, upper=True))
+        except torch._C._LinAlgError as error:
+            raise LinAlgError("not positive definite") from error
+        if not torch.isfinite(gram.diagonal()).all():
+            raise LinAlgError("not positive definite")
+
+    def unfactor_(self, factor: Tensor) -> None:
+        factor.copy_(factor.T @ factor)
+
+    def solve(self, factor: Tensor, b: Tensor) -> Tensor:
+        return torch.cholesky_solve(b, factor, upper=True)
+
+    def condition(self, factor: Tensor) -> float:
+        return float(torch.linalg.cond(factor.T @ factor, p=1))
+
+    def keep_(self, square: Tensor) -> Tensor:
+        return square.clone()
+
+    def restore_(self, square: Tensor, kept: Tensor) -> None:
+        square.copy_(kept)
+
+    def pack(self, square: Tensor) -> Array:
+        return Lapack().pack(square.T.contiguous().cpu().T)
+
+    def unpack(self, packed: Array, d: int) -> Tensor:
+        return torch.triu(Lapack().unpack(packed, d)).to(self.device)
+
+
+def backend_for(device: str | torch.device) -> Backend:
+    """The backend of a device: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` ..., or ``"auto"`` (CUDA where there is one).
+
+    >>> type(backend_for("cpu")).__name__
+    'Lapack'
+    """
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        resolved = torch.device(device)
+        if resolved.type == "cpu":
+            return Lapack()
+        torch.empty(0, dtype=torch.float64, device=resolved)
+    except (RuntimeError, TypeError, AssertionError, NotImplementedError) as error:
+        hint = "use 'auto', 'cpu' or a device that knows float64"
+        raise InputError(f"device {device!r} cannot be used: {error}; {hint}") from error
+    return Torch(resolved)
+
+
+def _operand(matrix: Tensor) -> tuple[Array, int]:
+    """A matrix as Fortran wants it: column-major memory, and whether that memory holds its transpose."""
+    array = matrix.numpy()
+    if array.flags.f_contiguous:
+        return array, 0
+    if array.flags.c_contiguous:
+        return array.T, 1
+    return np.asfortranarray(array), 0
+
+
+def _gram_panels(u: Array) -> Iterator[tuple[int, int, Array, Array]]:
+    """Yield U^T U panel by panel: (start, stop, rows start:stop of the diagonal block, of all columns to its right).
+
+    Panels come from the bottom up, and each needs only rows of U above ``stop``: a caller may write a panel over the
+    rows it stands for.
+    """
+    for stop in range(len(u), 0, -_PANEL):
+        start = max(stop - _PANEL, 0)
+        left = np.triu(u[:stop, start:stop], -start)
+        yield start, stop, left.T @ left, left.T @ u[:stop, stop:]
+
+
+def _upper(n: int) -> Array:
+    return ~np.tri(n, k=-1, dtype=bool)

@@ -1,0 +1,5 @@
+"""The scikit-learn face of the package."""
+
+from dsal.classifier.estimator import DSALClassifier
+
+__all__ = ["DSALClassifier"]

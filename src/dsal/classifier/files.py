@@ -1,0 +1,100 @@
+"""A classifier as one safetensors file: what predicting needs, and, unless left out, what learning on needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dsal.activations import name_of
+from dsal.classifier.calibration import Calibration
+from dsal.classifier.labels import kind_of, label_array
+from dsal.classifier.learned import Learned
+from dsal.classifier.options import Options
+from dsal.errors import DSALError, FileFormatError, InputError
+from dsal.store import StrPath, load_tensors, save_tensors
+
+if TYPE_CHECKING:
+    from dsal.classifier.estimator import DSALClassifier
+
+KIND = "classifier"
+_LABEL_KINDS = ("bool", "int", "float", "str")  # what JSON can hold
+
+
+def save(model: DSALClassifier, path: StrPath, learning: bool) -> None:
+    """Write a fitted model; ``learning=False`` leaves out what learning on needs."""
+    learned = model._learned
+    if kind_of(learned.classes) not in _LABEL_KINDS:
+        raise InputError(f"labels of type {type(learned.classes[0]).__name__} cannot be saved: use numbers or strings")
+    arrays: dict[str, NDArray[Any] | Tensor] = {
+        "calibration": learned.calibration.losses,
+        "main.weights": learned.main.T,
+    }
+    if learned.comp is not None:
+        arrays["comp.weights"] = learned.comp.T
+    arrays |= {f"expansion.{name}": buffer for name, buffer in learned.expansion.state_dict().items()}
+    if learning:
+        arrays |= {"class_weight": learned.class_weight, **learned.learner.state()}
+    params = {name: _plain(value) for name, value in model.get_params(deep=False).items() if name != "device"}
+    for name in ("activation", "main_activation"):
+        params[name] = name_of(params[name])
+    if not isinstance(params["random_state"], int):
+        params["random_state"] = learned.seed
+    meta = {
+        "kind": KIND,
+        "params": params,
+        "seed": learned.seed,
+        "classes": learned.classes.tolist(),
+        "features": model.n_features_in_,
+        "feature_names": getattr(model, "feature_names_in_", np.empty(0)).tolist(),
+        "phases": learned.phases,
+        "learning": learning,
+    }
+    save_tensors(path, arrays, meta)
+
+
+def load(model: DSALClassifier, path: StrPath, device: str | torch.device) -> None:
+    """Make a new model what :func:`save` wrote."""
+    arrays, meta = load_tensors(path, kind=KIND)
+    try:
+        model.set_params(**meta["params"], device=device)
+        model.n_features_in_ = meta["features"]
+        if meta["feature_names"]:
+            model.feature_names_in_ = np.array(meta["feature_names"], dtype=object)
+        model._learned = _learned(model, arrays, meta)
+    except DSALError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise FileFormatError(f"{path} does not describe a classifier of this version of dsal: {error!r}") from error
+
+
+def _learned(model: DSALClassifier, arrays: dict[str, NDArray[Any]], meta: dict[str, Any]) -> Learned:
+    options = Options.of(model)
+    tensors = {name: torch.from_numpy(array).to(options.backend.device) for name, array in arrays.items()}
+    prefix = "expansion."
+    buffers = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    expansion = options.expansion(**buffers)
+    weights = tensors["main.weights"].T, tensors["comp.weights"].T if "comp.weights" in tensors else None
+    streams = None
+    if meta["learning"]:
+        streams = options.streams(expansion, compensated=weights[1] is not None)
+        streams.restore(arrays)
+    return Learned(
+        settings=model._settings(),
+        seed=meta["seed"],
+        backend=options.backend,
+        expansion=expansion,
+        classes=label_array(meta["classes"]),
+        class_weight=arrays.get("class_weight", np.zeros(len(meta["classes"]))),
+        phases=meta["phases"],
+        calibration=Calibration(arrays["calibration"]),
+        streams=streams,
+        frozen=weights if streams is None else None,
+    )
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value

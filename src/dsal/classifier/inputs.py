@@ -1,0 +1,221 @@
+"""From what users pass to rows that can be trusted: everything is looked at before anything is learned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.utils.validation import validate_data
+from torch import Tensor
+
+from dsal.classifier.labels import columns_of, kind_of, label_array
+from dsal.classifier.sampling import RowKeys, RowSample
+from dsal.errors import InputError
+from dsal.streams import Block
+
+_SLICE = 8192  # rows of an array looked at together
+
+
+class Batch(NamedTuple):
+    """Rows as they come, checked: finite, with labels of one kind and positive weights."""
+
+    x: NDArray[Any]  # (n x d_in) float32 or float64
+    y: NDArray[Any]  # (n,)
+    weight: NDArray[np.float64]  # (n,)
+
+
+Batches: TypeAlias = Callable[[], Iterator[Batch]]  # the same rows at every call
+
+
+def read_features(estimator: Any, X: Any, *, reset: bool = False) -> NDArray[Any]:
+    """An array or tensor of features as a finite NumPy array (n x d_in), float32 or float64."""
+    try:
+        x: NDArray[Any] = validate_data(estimator, _numpy(X), reset=reset, dtype=[np.float64, np.float32])
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    return x
+
+
+def read_rows(estimator: Any, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> Batches:
+    """The rows of a phase: arrays ``X, y``, or an iterable ``X`` of batches ``(x, y)`` or ``(x, y, weight)``."""
+    if isinstance(X, Iterator):
+        raise InputError(
+            "a phase is read more than once, and an iterator can be read only once: pass a list of batches, "
+            "a DataLoader, or any object whose __iter__ starts afresh"
+        )
+    if y is None and isinstance(X, Iterable) and not hasattr(X, "shape"):
+        if sample_weight is not None:
+            raise InputError("with an iterable of batches, weights come as the third part of each batch")
+        return lambda: _batches(X)
+    if y is None:
+        raise InputError(
+            f"{type(estimator).__name__} requires y to be passed, but the target y is None; "
+            "only an iterable of batches brings its labels along"
+        )
+    rows = _batch(read_features(estimator, X, reset=reset), y, sample_weight)
+    return lambda: (_cut(rows, i, i + _SLICE) for i in range(0, len(rows.x), _SLICE))
+
+
+@dataclass(frozen=True)
+class Phase:
+    """All there is to know about a phase before it is learned, and the way to read it again.
+
+    Attributes:
+        rows: number of rows, those of weight zero not counted.
+        features: their width d_in.
+        labels: the labels present, sorted.
+        weights: the summed weight of the rows of each label.
+        sample: some rows, picked by their content.
+    """
+
+    rows: int
+    features: int
+    labels: NDArray[Any]
+    weights: NDArray[np.float64]
+    sample: RowSample
+    _batches: Batches
+    _keys: RowKeys
+    _checksum: int
+
+    @classmethod
+    def survey(cls, batches: Batches, *, features: int | None, kind: str | None, sample_size: int, seed: int) -> Phase:
+        """Read a phase from end to end and check every row.
+
+        Args:
+            batches: the rows.
+            features: the width they must have; None: whatever the first batch has.
+            kind: the kind of label they must have; None: whatever the first batch has.
+            sample_size: how many different rows to pick.
+            seed: decides which.
+        """
+        rows, checksum, weights = 0, 0, dict[Any, float]()
+        keys, sample = None, None
+        for x, y, weight in batches():
+            features, kind = features or x.shape[1], kind or kind_of(y)
+            if x.shape[1] != features:
+                raise InputError(f"X has {x.shape[1]} features, but the model is expecting {features} features")
+            if kind_of(y) != kind:
+                raise InputError(f"labels mix types ({kind}, {kind_of(y)}): use one type of label")
+            keys, sample = keys or RowKeys(features, seed), sample or RowSample(sample_size, features)
+            row_keys = keys(x, y)
+            sample.add(row_keys, x, y, weight)
+            rows, checksum = rows + len(x), checksum + _sum(row_keys)
+            labels, inverse = np.unique(y, return_inverse=True)
+            for label, total in zip(labels.tolist(), np.bincount(inverse, weight), strict=True):
+                weights[label] = weights.get(label, 0.0) + total
+        if features is None or keys is None or sample is None:
+            raise InputError("the phase is empty: it has no rows, or none with a weight above zero")
+        ordered = sorted(weights)
+        totals = np.array([weights[label] for label in ordered])
+        return cls(rows, features, label_array(ordered), totals, sample, batches, keys, checksum)
+
+    def blocks(self, classes: NDArray[Any], size: int, device: torch.device) -> Iterator[Block]:
+        """Read the phase again, in blocks of ``size`` rows whatever the size of the batches.
+
+        Raises:
+            InputError: if the rows are not those of the survey, apart from their order.
+        """
+        for x, y, weight in _regrouped(self._again(), size):
+            yield make_block(x, columns_of(y, classes), weight, device)
+
+    def _again(self) -> Iterator[Batch]:
+        checksum = 0
+        for batch in self._batches():
+            if batch.x.shape[1] != self.features:
+                raise InputError(_CHANGED)
+            checksum += _sum(self._keys(batch.x, batch.y))
+            yield batch
+        if checksum != self._checksum:
+            raise InputError(_CHANGED)
+
+
+def make_block(x: NDArray[Any], columns: NDArray[np.int64], weight: NDArray[np.float64], device: torch.device) -> Block:
+    """Rows as the streams want them: float64 tensors on the device that computes."""
+    return Block(
+        torch.tensor(x, dtype=torch.float64, device=device),
+        torch.tensor(columns, device=device),
+        None if (weight == 1.0).all() else torch.tensor(weight, device=device),
+    )
+
+
+_CHANGED = (
+    "the batches changed between two readings of the phase: it is read more than once and must bring the same rows each "
+    "time, in any order. Random augmentation has to happen before features are made"
+)
+
+
+def _regrouped(batches: Iterator[Batch], size: int) -> Iterator[Batch]:
+    """The same rows in batches of ``size``, the last one excepted."""
+    held: list[Batch] = []
+    count = 0
+    for batch in batches:
+        held.append(batch)
+        count += len(batch.x)
+        if count >= size:
+            rows = _joined(held)
+            full = count - count % size
+            yield from (_cut(rows, i, i + size) for i in range(0, full, size))
+            held, count = [_cut(rows, full, count)], count - full
+    if count:
+        yield _joined(held)
+
+
+def _joined(batches: list[Batch]) -> Batch:
+    return Batch(*(np.concatenate(parts) for parts in zip(*batches, strict=True)))
+
+
+def _cut(batch: Batch, start: int, stop: int) -> Batch:
+    return Batch(*(part[start:stop] for part in batch))
+
+
+def _batches(iterable: Iterable[Any]) -> Iterator[Batch]:
+    """The batches of an iterable, each checked as it comes."""
+    for item in iterable:
+        if not isinstance(item, (tuple, list)) or len(item) not in (2, 3):
+            raise InputError(f"a batch must be (x, y) or (x, y, weight), not {type(item).__name__}")
+        x = np.asarray(_numpy(item[0]))
+        if x.ndim != 2 or x.dtype.kind not in "fiub":
+            raise InputError(f"the features of a batch must be a numeric matrix, not {x.dtype} of shape {x.shape}")
+        if x.dtype not in (np.float32, np.float64):
+            x = x.astype(np.float64)
+        if not np.isfinite(x).all():
+            raise InputError("Input X contains NaN or infinity.")
+        batch = _batch(x, item[1], item[2] if len(item) == 3 else None)
+        if len(batch.x):
+            yield batch
+
+
+def _batch(x: NDArray[Any], y: Any, weight: Any) -> Batch:
+    """Rows with labels and weights that fit them; rows of weight zero are left out."""
+    labels = label_array(y)
+    if len(labels) != len(x):
+        raise InputError(f"Found input variables with inconsistent numbers of samples: {[len(x), len(labels)]}")
+    if weight is None:
+        return Batch(x, labels, np.ones(len(x)))
+    try:
+        weights = np.asarray(_numpy(weight), dtype=np.float64)
+    except (ValueError, TypeError) as error:
+        raise InputError(f"sample_weight: {error}") from error
+    if weights.shape not in ((), x.shape[:1]):
+        raise InputError(f"sample_weight must have shape {x.shape[:1]}, not {weights.shape}")
+    if not np.isfinite(weights).all() or (weights < 0).any():
+        raise InputError("sample_weight must be finite and not negative")
+    weights = np.broadcast_to(weights, len(x))
+    used = weights > 0
+    return Batch(x, labels, weights) if used.all() else Batch(x[used], labels[used], weights[used])
+
+
+def _numpy(value: Any) -> Any:
+    """A tensor as an array; anything else as it is."""
+    if not isinstance(value, Tensor):
+        return value
+    value = value.detach().cpu()
+    return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
+
+
+def _sum(keys: NDArray[np.uint64]) -> int:
+    return int(keys.sum(dtype=np.uint64))

@@ -1,0 +1,64 @@
+"""Labels outside, columns inside: one kind of label per model, each with a column number in order of arrival."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+from torch import Tensor
+
+from dsal.errors import InputError
+
+_KINDS = {"b": "bool", "i": "int", "u": "int", "f": "float", "U": "str", "S": "bytes", "O": "object"}
+_TYPES = {"bool": np.bool_, "int": np.int64, "float": np.float64}
+
+
+def label_array(y: Any) -> NDArray[Any]:
+    """Labels as a one-dimensional array of one kind: bool, int64, float64, str, bytes, or objects of one type.
+
+    >>> label_array(["cat", 1])
+    Traceback (most recent call last):
+        ...
+    dsal.errors.InputError: labels mix types (int, str): use one type of label
+    """
+    if isinstance(y, Tensor):
+        y = y.detach().cpu().numpy()
+    if isinstance(y, (list, tuple)) or getattr(y, "dtype", None) == np.object_:
+        y = _of_one_type(list(y))
+    try:
+        array: NDArray[Any] = column_or_1d(y, warn=True)
+        if array.dtype != np.object_:
+            check_classification_targets(array)
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    wanted = _TYPES.get(kind_of(array))
+    return array if wanted is None else array.astype(wanted, copy=False)
+
+
+def kind_of(labels: NDArray[Any]) -> str:
+    """The kind of label in an array: two arrays of labels belong together if their kinds are equal."""
+    kind = _KINDS.get(labels.dtype.kind)
+    if kind is None:
+        raise InputError(f"labels of type {labels.dtype} are not supported: use numbers or strings")
+    return kind
+
+
+def columns_of(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
+    """The column of every label (n,) in ``classes``; a label that is not there gets -1."""
+    table = {label: column for column, label in enumerate(classes.tolist())}
+    unique, inverse = np.unique(labels, return_inverse=True)
+    return np.array([table.get(label, -1) for label in unique.tolist()], dtype=np.int64)[inverse]
+
+
+def _of_one_type(labels: list[Any]) -> NDArray[Any]:
+    types = {type(label.item() if isinstance(label, np.generic) else label) for label in labels}
+    if len(types) > 1:
+        raise InputError(f"labels mix types ({', '.join(sorted(t.__name__ for t in types))}): use one type of label")
+    if types & {bool, int, float, str, bytes, list}:
+        return np.asarray(labels)
+    array = np.empty(len(labels), dtype=object)
+    array[:] = labels
+    return array

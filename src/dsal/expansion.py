@@ -1,0 +1,114 @@
+"""The expansion B (the paper's buffer layer): features (n x d_in) to a wider space (n x d_B), fixed for ever.
+
+A new expansion is one subclass of :class:`Expansion` with one ``@expansions.register`` line. What it needs to remember
+are its buffers, so it moves between devices, changes precision and is saved as any ``nn.Module``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import ClassVar, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from dsal.errors import InputError
+from dsal.registry import Registry
+
+Product: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # a matrix product
+
+
+class Expansion(nn.Module, ABC):
+    """Base of all expansions."""
+
+    name: ClassVar[str]
+    wants_rows: ClassVar[bool] = False  # does build() need `size` rows of the first phase?
+
+    projection: Tensor  # (d_in x d_B)
+
+    def __init__(self, projection: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("projection", projection)
+
+    @classmethod
+    @abstractmethod
+    def build(cls, features: int, size: int, seed: int, rows: Tensor) -> Expansion:
+        """Make the expansion from ``features`` = d_in to ``size`` = d_B numbers.
+
+        Args:
+            features: width of the input.
+            size: width of the output.
+            seed: where randomness comes from, on the CPU and in float64: the same numbers on every device.
+            rows: rows of the first phase, picked at random (``size`` x d_in); empty unless ``wants_rows``.
+        """
+
+    @abstractmethod
+    def forward(self, features: Tensor, product: Product = torch.matmul) -> Tensor:
+        """B(features), for features (n x d_in): (n x d_B). ``product`` is the matrix product to use."""
+
+    def fingerprint(self) -> str:
+        """A hash of all numbers that make up the expansion: equal hashes, equal expansions."""
+        digest = hashlib.sha256(self.name.encode())
+        for name, buffer in sorted(self.state_dict().items()):
+            digest.update(f"{name}{tuple(buffer.shape)}".encode())
+            digest.update(np.ascontiguousarray(buffer.cpu().numpy()).data)
+        return digest.hexdigest()
+
+
+expansions: Registry[type[Expansion]] = Registry("expansion")
+
+
+@expansions.register("random")
+class RandomProjection(Expansion):
+    """B(x) = x X_B, entries of X_B uniform in +-1/sqrt(d_in), no bias: the paper's choice."""
+
+    name = "random"
+
+    @classmethod
+    def build(cls, features: int, size: int, seed: int, rows: Tensor) -> RandomProjection:
+        bound = 1.0 / math.sqrt(features)
+        # RandomState: the one generator whose numbers NumPy promises never to change
+        return cls(torch.from_numpy(np.random.RandomState(seed).uniform(-bound, bound, (features, size))))
+
+    def forward(self, features: Tensor, product: Product = torch.matmul) -> Tensor:
+        return product(features, self.projection)
+
+
+@expansions.register("gaussian")
+class GaussianKernel(Expansion):
+    """B_j(x) = exp(-|x - c_j|^2 / (2 width^2)), centres c_j picked from the first phase (GKEAL).
+
+    The width is the median distance between centres unless given. Centres are features of real samples: a model with
+    this expansion does contain some of its data.
+    """
+
+    name = "gaussian"
+    wants_rows = True
+
+    width: Tensor
+
+    def __init__(self, projection: Tensor, width: Tensor) -> None:
+        super().__init__(projection)
+        self.register_buffer("width", width)
+
+    @classmethod
+    def build(cls, features: int, size: int, seed: int, rows: Tensor) -> GaussianKernel:
+        if len(rows) < size:
+            raise InputError(
+                f"expansion='gaussian' takes its centres from the first phase, which has {len(rows)} different rows; "
+                f"expansion_size={size} is too much"
+            )
+        distances = torch.pdist(rows[:1000])
+        width = distances.median() if len(distances) else torch.ones((), dtype=rows.dtype)
+        if width == 0:
+            raise InputError("expansion='gaussian': most rows of the first phase are equal, so there is no width")
+        return cls(rows[:size].T.contiguous(), width)
+
+    def forward(self, features: Tensor, product: Product = torch.matmul) -> Tensor:
+        products = product(features, self.projection)
+        squared = -2.0 * products + (features**2).sum(1, keepdim=True) + (self.projection**2).sum(0)
+        return torch.exp(squared.clamp_min(0.0) / (-2.0 * self.width**2))

@@ -1,0 +1,58 @@
+"""The learned classifier as a ``torch.nn.Module``: features to logits, eq. (19)."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import torch
+from torch import Tensor, nn
+
+from dsal.activations import Activation
+from dsal.expansion import Expansion, Product
+
+
+class AnalyticHead(nn.Module):
+    """logits = sigma_M(B(F)) W_M + C sigma_C(B(F)) W_C; put it behind a backbone, trace it, export it.
+
+    Args:
+        expansion: B.
+        main_activation: sigma_M.
+        main: W_M (d_B x classes).
+        activation: sigma_C.
+        comp: W_C (d_B x classes), or None for the main stream alone.
+        compensation: C.
+        classes: the label of each column of the logits.
+    """
+
+    main: Tensor
+    comp: Tensor | None
+
+    def __init__(
+        self,
+        expansion: Expansion,
+        *,
+        main_activation: Activation,
+        main: Tensor,
+        activation: Activation,
+        comp: Tensor | None,
+        compensation: float,
+        classes: list[object],
+    ) -> None:
+        super().__init__()
+        self.expansion = expansion
+        self.main_activation, self.activation = main_activation, activation
+        self.register_buffer("main", main)
+        self.register_buffer("comp", comp)
+        self.compensation, self.classes = compensation, classes
+
+    def forward(self, features: Tensor, product: Product = torch.matmul) -> Tensor:
+        """Logits (n x classes) of features (n x d_in). ``product`` is the matrix product to use."""
+        z = self.expansion(features.to(self.main.dtype), product)
+        logits = product(self.main_activation(z), self.main)
+        if self.comp is not None and self.compensation:
+            logits = logits + self.compensation * product(self.activation(z), self.comp)
+        return logits
+
+    def detached(self, dtype: torch.dtype) -> AnalyticHead:
+        """A copy of its own in another precision."""
+        return deepcopy(self).to(dtype)

@@ -1,0 +1,204 @@
+"""Theorem 1: ridge regression that grows phase by phase and equals joint training.
+
+With all rows X and targets Y seen so far, the weights are those of one joint solve, eq. (9):
+
+    W = (G + gamma I)^-1 Q,    G = sum_k X_k^T X_k  (d x d),    Q = sum_k X_k^T Y_k  (d x classes)
+
+Both sums are additive. So the order of rows, batches and phases cannot matter, no row has to be kept, and the
+recursion of eqs. (11)-(12) is one way among several to compute them. Here the state is Q and U, upper triangular with
+U^T U = G + gamma I: no inverse is ever formed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from dsal.blas import Array, Backend, Lapack, LinAlgError
+from dsal.errors import InputError
+from dsal.memory import require
+
+Blocks: TypeAlias = Iterable[tuple[Tensor, Tensor]]  # X (n x d) and Y (n x columns), float64
+Route: TypeAlias = Literal["cholesky", "qr"]
+_QR_SLOWNESS = 1.4  # dtpqrt reaches about 70% of the flop rate of dsyrk and dpotrf
+_TOO_SMALL_GAMMA = (
+    "G + gamma I is not positive definite in float64: gamma is too small for features of this size. "
+    "Standardise the features, or raise gamma"
+)
+
+
+def bytes_needed(size: int, classes: int, backend: Backend) -> int:
+    """Memory that a :class:`Ridge` takes: its squares, then Q, its safety copy and W."""
+    return 8 * size * (backend.squares * size + 3 * classes)
+
+
+class Ridge:
+    """The state (U, Q) of one stream, in float64: one d x d matrix, and nothing about any single row.
+
+    >>> ridge = Ridge(2, gamma=4.0)
+    >>> ridge.grow(1)
+    >>> ridge.update([(torch.tensor([[0.0, 1.0]]).double(), torch.tensor([[3.0]]).double())], rows=1)
+    >>> ridge.weights().T.round(decimals=6).tolist()
+    [[0.0, 0.6]]
+    """
+
+    def __init__(self, size: int, gamma: float, backend: Backend | None = None) -> None:
+        self.size, self.gamma = size, gamma
+        self.backend = backend or Lapack()
+        require(bytes_needed(size, 0, self.backend), self.backend.device, f"ridge regression on {size} columns")
+        self._square = self.backend.square(size)  # U; in the midst of an update perhaps G + gamma I
+        self._square.diagonal().fill_(math.sqrt(gamma))
+        self._targets = self._square[:, :0]  # Q
+        self._weights: Tensor | None = None  # W, once asked for
+        self._empty, self._guarded = True, False
+
+    @property
+    def classes(self) -> int:
+        """Number of columns of Q and W."""
+        return self._targets.shape[1]
+
+    def update(self, blocks: Blocks, rows: int, columns: Tensor | None = None, route: Route | None = None) -> None:
+        """Learn the rows of one phase, eqs. (11)-(12).
+
+        Args:
+            blocks: pairs of X, which may be destroyed, and Y.
+            rows: how many rows the blocks hold together; decides the route.
+            columns: which columns of Q the columns of Y are; all by default.
+            route: ``"cholesky"`` adds the rows to G, n d^2 flops, and factors once, d^3/3 or twice that; ``"qr"``
+                folds them into U by orthogonal transformations, 2 n d^2 flops. The cheaper one by default.
+        """
+        with self.guard():
+            if (route or self._cheaper_route(rows)) == "cholesky":
+                with self._as_gram(_TOO_SMALL_GAMMA) as gram:
+                    for x, y in blocks:
+                        self._add_targets(x, y, columns)
+                        self.backend.add_rows_to_gram_(gram, x)
+            else:
+                for x, y in blocks:
+                    self._add_targets(x, y, columns)  # before x is destroyed
+                    self.backend.add_rows_to_factor_(self._square, x)
+                if not torch.isfinite(self._square.diagonal()).all():
+                    raise InputError("the expanded rows are too large for float64: standardise the features")
+            self._empty = False
+
+    def subtract(self, blocks: Blocks, columns: Tensor | None = None) -> None:
+        """Unlearn rows, as if they had never been seen: the reverse of :meth:`update`."""
+        with self.guard(), self._as_gram("these rows cannot be forgotten: they were never learned") as gram:
+            for x, y in blocks:
+                self._add_targets(x, -y, columns)
+                self.backend.add_rows_to_gram_(gram, x, sign=-1.0)
+
+    def merge(self, other: Ridge, columns: Tensor) -> None:
+        """Learn all that ``other`` has learned; its column j is our column ``columns[j]``, its gamma is not counted."""
+        with self.guard():
+            with self._as_gram(_TOO_SMALL_GAMMA) as gram:
+                self.backend.add_factor_to_gram_(gram, other._square)
+                gram.diagonal().sub_(other.gamma)
+            self._targets.index_add_(1, columns, other._targets)
+            self._empty = False
+
+    def solve(self, b: Tensor) -> Tensor:
+        """(G + gamma I)^-1 B, for B (d x m): 2 d^2 m flops."""
+        return self.backend.solve(self._square, b) if b.shape[1] else b
+
+    def weights(self, columns: Tensor | None = None) -> Tensor:
+        """W (d x classes), eq. (9), remembered until the next change; or only some columns, solved afresh."""
+        if columns is not None:
+            return self.solve(self._targets[:, columns])
+        if self._weights is None:
+            self._weights = self.solve(self._targets)
+        return self._weights
+
+    def leave_one_out(self, x: Tensor, y: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+        """Outputs for learned rows: as they are, and as they would be had that row not been learned.
+
+        With the output f = x W and the leverage h = x (G + gamma I)^-1 x^T of a row, taking away the share s of a row
+        learned with target y leaves (f - s h y) / (1 - s h), exactly.
+
+        Args:
+            x: learned rows (n x d).
+            y: their targets (n x classes).
+            share: weight to take away (n,), 1 for a row that was learned once.
+        """
+        s = self.solve(x.T)  # (G + gamma I)^-1 X^T
+        fitted = self.backend.product(s.T, self._targets)  # X W
+        taken = (share * (x * s.T).sum(1))[:, None]
+        return fitted, (fitted - taken * y) / (1.0 - taken)
+
+    def condition(self) -> float:
+        """An estimate of the condition number of G + gamma I; weights are good to about 1e-16 times that."""
+        return self.backend.condition(self._square)
+
+    def grow(self, columns: int) -> None:
+        """Append zero columns for new classes: W' = [W 0] of Theorem 1."""
+        new = torch.zeros(columns, self.size, dtype=torch.float64, device=self.backend.device)
+        self._targets, self._weights = torch.cat([self._targets.T, new]).T, None  # columns stay contiguous
+
+    def keep(self, columns: Tensor) -> None:
+        """Drop all columns but these."""
+        self._targets, self._weights = self._targets.T[columns].T, None
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """All or nothing: if the block raises, even by Ctrl-C, the state is what it was before, bit for bit."""
+        if self._guarded:  # the outer guard will do
+            yield
+            return
+        targets, weights = self._targets, self._weights
+        kept = None if self._empty else self.backend.keep_(self._square)
+        self._targets, self._weights, self._guarded = targets.T.clone().T, None, True
+        try:
+            yield
+        except BaseException:
+            self._targets, self._weights = targets, weights
+            if kept is None:
+                self._square.zero_().diagonal().fill_(math.sqrt(self.gamma))
+            else:
+                self.backend.restore_(self._square, kept)
+            raise
+        finally:
+            self._guarded = False
+
+    def state(self) -> dict[str, Array]:
+        """What learning on needs: U packed into ``factor``, d (d + 1) / 2 numbers, and Q^T as ``targets``."""
+        return {"factor": self.backend.pack(self._square), "targets": self._targets.T.cpu().numpy()}
+
+    def restore(self, factor: Array, targets: Array) -> None:
+        """Become what :meth:`state` described, bit for bit."""
+        d = self.size
+        if factor.shape != (d * (d + 1) // 2,) or targets.shape[1:] != (d,):
+            raise InputError(f"no state of {d} columns: factor {factor.shape}, targets {targets.shape}")
+        self._square = self.backend.unpack(factor, d)
+        self._targets, self._weights = torch.from_numpy(targets).to(self.backend.device).T, None
+        self._empty = False
+
+    @contextmanager
+    def _as_gram(self, failure: str) -> Iterator[Tensor]:
+        """Offer G + gamma I in the place of U; factor it at the end, or raise with the message ``failure``."""
+        if self._empty:
+            self._square.diagonal().fill_(self.gamma)
+        else:
+            self.backend.unfactor_(self._square)
+        yield self._square
+        try:
+            self.backend.factor_(self._square)
+        except LinAlgError as error:
+            raise InputError(failure) from error
+
+    def _cheaper_route(self, rows: int) -> Route:
+        """Compare flops, in units of d^2."""
+        squarings = 1 if self._empty else 2  # factor, and before it unfactor
+        by_cholesky = rows + squarings * self.size / 3
+        return "cholesky" if by_cholesky < _QR_SLOWNESS * 2 * rows else "qr"
+
+    def _add_targets(self, x: Tensor, y: Tensor, columns: Tensor | None) -> None:
+        product = self.backend.product(x.T, y)  # Q <- Q + X^T Y
+        if columns is None:
+            self._targets.add_(product)
+        else:
+            self._targets.index_add_(1, columns, product)
