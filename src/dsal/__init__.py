@@ -1,3 +1,55 @@
-"""Dual-stream analytic learning: new classes in closed form, nothing forgotten, no data kept."""
+"""Dual-stream analytic learning: new classes in closed form, nothing forgotten, no data kept.
+
+Names are imported when they are first used, so ``import dsal`` costs next to nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dsal.classifier import DSALClassifier
+    from dsal.errors import (
+        DSALError,
+        FileFormatError,
+        InputError,
+        LeakError,
+        MemoryNeededError,
+        MissingDataError,
+        UnknownNameError,
+    )
+    from dsal.head import AnalyticHead
+    from dsal.ridge import Ridge
+    from dsal.streams import DualStream
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "AnalyticHead",
+    "DSALClassifier",
+    "DSALError",
+    "DualStream",
+    "FileFormatError",
+    "InputError",
+    "LeakError",
+    "MemoryNeededError",
+    "MissingDataError",
+    "Ridge",
+    "UnknownNameError",
+]
+
+_MODULES = {
+    "AnalyticHead": "dsal.head",
+    "DSALClassifier": "dsal.classifier",
+    "DualStream": "dsal.streams",
+    "Ridge": "dsal.ridge",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'dsal' has no attribute {name!r}")
+    return getattr(import_module(_MODULES.get(name, "dsal.errors")), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -210,12 +210,10 @@ class Torch(Backend):
         gram.addmm_(factor.T, factor)
 
     def factor_(self, gram: Tensor) -> None:
-        try:
-            gram.copy_(torch.linalg.cholesky(gram, upper=True))
-        except torch._C._LinAlgError as error:
-            raise LinAlgError("not positive definite") from error
-        if not torch.isfinite(gram.diagonal()).all():
+        factor, info = torch.linalg.cholesky_ex(gram, upper=True)
+        if info != 0 or not torch.isfinite(factor.diagonal()).all():
             raise LinAlgError("not positive definite")
+        gram.copy_(factor)
 
     def unfactor_(self, factor: Tensor) -> None:
         factor.copy_(factor.T @ factor)

@@ -168,14 +168,18 @@ class Ridge:
         """What learning on needs: U packed into ``factor``, d (d + 1) / 2 numbers, and Q^T as ``targets``."""
         return {"factor": self.backend.pack(self._square), "targets": self._targets.T.cpu().numpy()}
 
-    def restore(self, factor: Array, targets: Array) -> None:
-        """Become what :meth:`state` described, bit for bit."""
-        d = self.size
-        if factor.shape != (d * (d + 1) // 2,) or targets.shape[1:] != (d,):
-            raise InputError(f"no state of {d} columns: factor {factor.shape}, targets {targets.shape}")
-        self._square = self.backend.unpack(factor, d)
-        self._targets, self._weights = torch.from_numpy(targets).to(self.backend.device).T, None
-        self._empty = False
+    @classmethod
+    def from_state(cls, state: dict[str, Array], gamma: float, backend: Backend | None = None) -> Ridge:
+        """The ridge whose :meth:`state` this was, bit for bit."""
+        factor, targets = state["factor"], state["targets"]
+        d = targets.shape[1]
+        if factor.shape != (d * (d + 1) // 2,):
+            raise InputError(f"not the state of a ridge: factor {factor.shape}, targets {targets.shape}")
+        ridge = cls(d, gamma, backend)
+        ridge._square = ridge.backend.unpack(factor, d)
+        ridge._targets = torch.from_numpy(targets).to(ridge.backend.device).T
+        ridge._empty = False
+        return ridge
 
     @contextmanager
     def _as_gram(self, failure: str) -> Iterator[Tensor]:

@@ -23,7 +23,6 @@ from dsal.expansion import Expansion
 from dsal.memory import require
 from dsal.ridge import Blocks, Ridge, bytes_needed
 
-_NAMES = ("main", "comp")
 _BLOCK_BYTES = 2**25  # of one block of expanded rows: large enough for BLAS, small beside the squares
 
 
@@ -151,13 +150,17 @@ class DualStream:
 
     def state(self) -> dict[str, Array]:
         """The state of both streams by name: ``main.factor``, ``main.targets``, ``comp.factor``, ``comp.targets``."""
-        named = zip(_NAMES, self._ridges(), strict=False)
-        return {f"{name}.{key}": value for name, ridge in named for key, value in ridge.state().items()}
+        ridges = {"main": self.main} if self.comp is None else {"main": self.main, "comp": self.comp}
+        return {f"{name}.{key}": array for name, ridge in ridges.items() for key, array in ridge.state().items()}
 
     def restore(self, state: dict[str, Array]) -> None:
         """Become what :meth:`state` described, bit for bit."""
-        for name, ridge in zip(_NAMES, self._ridges(), strict=False):
-            ridge.restore(state[f"{name}.factor"], state[f"{name}.targets"])
+
+        def ridge(name: str, gamma: float) -> Ridge:
+            return Ridge.from_state({key: state[f"{name}.{key}"] for key in ("factor", "targets")}, gamma, self.backend)
+
+        self.main = ridge("main", self.main.gamma)
+        self.comp = None if self.comp is None else ridge("comp", self.comp.gamma)
 
     def _ridges(self) -> list[Ridge]:
         return [self.main] if self.comp is None else [self.main, self.comp]

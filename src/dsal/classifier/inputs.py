@@ -143,8 +143,8 @@ def make_block(x: NDArray[Any], columns: NDArray[np.int64], weight: NDArray[np.f
 
 
 _CHANGED = (
-    "the batches changed between two readings of the phase: it is read more than once and must bring the same rows each "
-    "time, in any order. Random augmentation has to happen before features are made"
+    "the batches changed between two readings of the phase: it is read more than once and must bring the same rows "
+    "each time, in any order. Random augmentation has to happen before features are made"
 )
 
 

@@ -60,7 +60,8 @@ class RowSample:
         """Add rows x (n x features) with labels y (n,), weights (n,) and the keys that :class:`RowKeys` gave them."""
         everything = np.concatenate([self.keys, keys])
         smallest, first, inverse = np.unique(everything, return_index=True, return_inverse=True)
-        total: NDArray[np.float64] = np.bincount(inverse, np.concatenate([self.weight, weight]))
+        total = np.zeros(len(smallest))
+        np.add.at(total, inverse, np.concatenate([self.weight, weight]))
         first = first[: self.size]
         old, new = first[first < len(self.keys)], first[first >= len(self.keys)] - len(self.keys)
         order = np.argsort(np.concatenate([self.keys[old], keys[new]]))
