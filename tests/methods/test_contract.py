@@ -10,7 +10,9 @@ from dsal.data.features import FeatureSet
 from dsal.errors import InputError
 from dsal.methods import METHODS, Method, State
 
-SMALL = {"ds-al": {"expansion_size": 64}, "acil": {"expansion_size": 64}}
+EXPANDED = ("ds-al", "acil", "air", "gkeal", "joint-ridge", "ranpac")
+SMALL = {name: {"expansion_size": 64} for name in EXPANDED} | {"gkeal": {"expansion_size": 16}}
+FORGETS = "sgd-head"  # what it is there to show
 every_method = pytest.mark.parametrize("name", METHODS.names())
 
 
@@ -40,9 +42,15 @@ def test_classes_grow_one_by_one(name: str, sample: FeatureSet) -> None:
 
 
 @every_method
+def test_before_the_first_phase_there_is_nothing_to_say(name: str, sample: FeatureSet) -> None:
+    with pytest.raises(InputError, match="nothing has been learned"):
+        make(name).scores(sample.test_x)
+
+
+@every_method
 def test_it_learns(name: str, sample: FeatureSet) -> None:
     method = make(name)
-    for part in phases(sample, 10, 5, 5):
+    for part in phases(sample, 10, 10, 0) if name == FORGETS else phases(sample, 10, 5, 5):
         method.learn(*part)
     rows = np.flatnonzero(sample.test_y < 10)
     hits = method.scores(sample.test_x[rows]).argmax(1) == sample.test_y[rows]
@@ -126,6 +134,22 @@ def test_an_exemplar_free_method_keeps_no_sample(name: str, sample: FeatureSet) 
     if not method.exemplar_free:
         pytest.skip("keeps samples, and says so")
     assert not contains_rows(method.state(), sample.train_x[sample.train_y < 8])
+
+
+@every_method
+def test_bytes_grow_with_samples_only_where_samples_are_kept(name: str, sample: FeatureSet, tmp_path: Path) -> None:
+    few, many = make(name), make(name)
+    for x, y, classes in phases(sample, 8, 4, 4):
+        some = np.concatenate([np.flatnonzero(y == c)[:10] for c in classes])
+        few.learn(x[some], y[some], classes)
+        many.learn(x, y, classes)
+    sizes = []
+    for method in (few, many):
+        method.save(tmp_path / "state")
+        sizes.append((tmp_path / "state").stat().st_size)
+        assert 0 <= sizes[-1] - method.state().nbytes < 2000  # the measure is the file, up to its header
+    more = sizes[1] - sizes[0]
+    assert abs(more) < 64 if method.exemplar_free or name == "gkeal" else more >= 80 * 64 * 4  # 80 rows of float32
 
 
 def contains_rows(state: State, rows: np.ndarray) -> bool:

@@ -1,12 +1,36 @@
 """Class-incremental methods: one file and one line each."""
 
 from dsal.methods.acil import ACIL
+from dsal.methods.air import AIR
 from dsal.methods.contract import Method, State
 from dsal.methods.ds_al import DSAL
+from dsal.methods.fecam import FeCAM
+from dsal.methods.fetril import FeTrIL, FeTrILFC
+from dsal.methods.gkeal import GKEAL
+from dsal.methods.ivoro import IVoroD, IVoroN, IVoroND
+from dsal.methods.joint import JointLogistic, JointRidge
+from dsal.methods.ncm import NCM
+from dsal.methods.ranpac import RanPAC
+from dsal.methods.sgd_head import SGDHead
+from dsal.methods.slda import SLDA
 from dsal.registry import Registry
 
 METHODS: Registry[type[Method]] = Registry("method")
 METHODS.register("ds-al")(DSAL)
 METHODS.register("acil")(ACIL)
+METHODS.register("gkeal")(GKEAL)
+METHODS.register("fetril")(FeTrIL)
+METHODS.register("fetril-fc")(FeTrILFC)
+METHODS.register("ivoro-n")(IVoroN)
+METHODS.register("ivoro-d")(IVoroD)
+METHODS.register("ivoro-nd")(IVoroND)
+METHODS.register("ncm")(NCM)
+METHODS.register("slda")(SLDA)
+METHODS.register("fecam")(FeCAM)
+METHODS.register("ranpac")(RanPAC)
+METHODS.register("air")(AIR)
+METHODS.register("joint-ridge")(JointRidge)
+METHODS.register("joint-logistic")(JointLogistic)
+METHODS.register("sgd-head")(SGDHead)
 
 __all__ = ["METHODS", "Method", "State"]

@@ -63,10 +63,12 @@ class Streams:
         """Number of classes seen."""
         return 0 if self.streams is None else self.streams.main.classes
 
-    def learn(self, X: Samples, y: NDArray[np.int64], classes: Sequence[int]) -> None:
-        """Learn one phase: X (n, d), y (n,) positions among ``classes``."""
+    def learn(
+        self, X: Samples, y: NDArray[np.int64], classes: Sequence[int], expansion: Expansion | None = None
+    ) -> None:
+        """Learn one phase: X (n, d), y (n,) positions among ``classes``; the first with an expansion of one's own."""
         fresh = self.streams is None
-        streams = self._build(self._expansion(X)) if self.streams is None else self.streams
+        streams = self._build(expansion or self.build_expansion(X)) if self.streams is None else self.streams
         columns = torch.from_numpy(y).to(self.backend.device)
 
         def read() -> Iterator[Block]:
@@ -114,7 +116,8 @@ class Streams:
             streams.comp = Ridge.from_state(_under("comp.", arrays), self.gamma_comp, self.backend)
         self.streams = streams
 
-    def _expansion(self, X: Samples) -> Expansion:
+    def build_expansion(self, X: Samples) -> Expansion:
+        """The expansion of its name, for the first phase X (n, d)."""
         rows = torch.empty(0, X.shape[1], dtype=torch.float64)
         if self.kind.wants_rows:
             unique = np.unique(np.asarray(X, dtype=np.float64), axis=0)

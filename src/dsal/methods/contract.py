@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -53,6 +53,8 @@ class Method(ABC):
     """A class of an earlier phase may come again."""
     seed_varies: ClassVar[str | None] = None
     """What another seed changes, in words; None where the method draws nothing."""
+    trials: ClassVar[tuple[Mapping[str, Any], ...]] = ({},)
+    """Options that a comparison tries out on held-out samples of phase 0; the defaults come first."""
 
     @property
     @abstractmethod

@@ -1,0 +1,68 @@
+"""AIR: analytic imbalance rectifier (Fang et al., 2024), ridge regression in which every class weighs the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dsal.blas import backend_for
+from dsal.errors import InputError
+from dsal.expansion import RandomProjection
+from dsal.methods.arrays import Array, ArrayMethod, grown, nothing
+from dsal.methods.contract import Samples
+from dsal.methods.gram import add_rows, relu_blocks, solve
+
+
+class AIR(ArrayMethod):
+    """ACIL with samples weighted by s / n_y: n_y samples in their class, s the harmonic mean of all n_c.
+
+    G = sum_c X_c^T X_c / n_c and Q = sum_c X_c^T Y_c / n_c are additive, and the common factor s, which changes with
+    every new class, goes to the penalty: W = (G + gamma / s I)^-1 Q. The original keeps a matrix X_c^T X_c for each
+    class, so that a class may return with more samples; sums cannot reweigh what is in them, so it may not here. On
+    classes of one size this is ACIL.
+
+    Args:
+        expansion_size: d_B, of the same random expansion as ACIL's.
+        gamma: ridge penalty.
+        seed: of the expansion.
+    """
+
+    learned = ("counts_", "projection_", "gram_", "targets_")
+    seed_varies = "the random expansion"
+    trials = tuple({"gamma": value} for value in (0.1, 0.01, 1.0, 10.0, 100.0, 1000.0))
+
+    def __init__(self, *, expansion_size: int = 4096, gamma: float = 0.1, seed: int = 0) -> None:
+        if expansion_size < 1 or gamma <= 0.0:
+            raise InputError(f"expansion_size must be 1 or more and gamma above 0, got {expansion_size}, {gamma}")
+        self.expansion_size, self.gamma, self.seed = expansion_size, gamma, seed
+        self.counts_ = nothing(0, dtype=np.int64)
+        self.projection_, self.gram_, self.targets_ = nothing(), nothing(0), nothing()
+        self._backend = backend_for("auto")
+        self._weights: Tensor | None = None
+
+    @property
+    def classes_seen(self) -> int:
+        return len(self.counts_)
+
+    def _learn(self, X: Samples, y: NDArray[np.int64], classes: Sequence[int]) -> None:
+        projection = self.projection_
+        if not self.classes_seen:
+            built = RandomProjection.build(X.shape[1], self.expansion_size, self.seed, torch.empty(0))
+            projection = built.projection.numpy()
+        counts = np.concatenate([self.counts_, np.bincount(y - classes[0], minlength=len(classes))])
+        if not counts.all():
+            raise InputError(f"class {counts.argmin()} of the phase has no samples, so it cannot be weighted")
+        targets = grown(self.targets_, self.expansion_size, len(counts))
+        self.gram_, self.targets_ = add_rows(self.gram_, targets, X, y, 1.0 / counts[y], projection, self._backend)
+        self.counts_, self.projection_, self._weights = counts, projection, None
+
+    def _scores(self, X: Array) -> Array:
+        if self._weights is None:
+            harmonic_mean = len(self.counts_) / (1.0 / self.counts_).sum()
+            self._weights = solve(self.gram_, self.targets_, self.gamma / harmonic_mean, self._backend)
+        blocks = relu_blocks(X, self.projection_, self._backend)
+        return np.concatenate([self._backend.product(x, self._weights).cpu().numpy() for _, x in blocks])

@@ -1,0 +1,94 @@
+"""FeCAM: one covariance a class, and Mahalanobis distances between them (Goswami et al., NeurIPS 2023)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsal.errors import InputError
+from dsal.methods.arrays import Array, ArrayMethod, grown, nothing
+from dsal.methods.contract import Samples
+from dsal.methods.geometry import check_exponent, floor_of, power, unit_rows
+from dsal.methods.moments import update_means, update_moments, with_moments
+
+
+class FeCAM(ArrayMethod):
+    """Class c scores -(x' - m')^T R_c^-1 (x' - m'), all of it in powers of the features.
+
+    x' and m' are the powers f^p of the sample and of the class mean, scaled to length 1. R_c is the correlation matrix
+    of the shrunk covariance of the powers, S + a mean(diagonal) I + b mean(off-diagonal) (1 - I), shrunk twice; I for a
+    class without spread, such as one of a single sample.
+
+    A power needs non-negative features: see :func:`~dsal.methods.geometry.floor_of` for standardised ones. In the
+    original, phase 0 is scored by the network's own head; here, where features are all there is, by the same distance.
+
+    Args:
+        power: p.
+        diagonal: a.
+        off_diagonal: b.
+    """
+
+    learned = ("floor_", "counts_", "means_", "power_means_", "scatters_")
+    takes_returning_classes = True
+    trials = tuple({"power": p, "diagonal": a, "off_diagonal": a} for p in (0.5, 0.7, 1.0) for a in (1.0, 0.1))
+
+    def __init__(self, *, power: float = 0.5, diagonal: float = 1.0, off_diagonal: float = 1.0) -> None:
+        check_exponent(power)
+        if diagonal <= 0.0 or not 0.0 <= off_diagonal <= diagonal:
+            raise InputError(f"diagonal must be above 0, off_diagonal between 0 and it; got {diagonal}, {off_diagonal}")
+        self.power, self.diagonal, self.off_diagonal = power, diagonal, off_diagonal
+        self.floor_, self.counts_ = nothing(0), nothing(0, dtype=np.int64)
+        self.means_, self.power_means_ = nothing(), nothing()
+        self.scatters_ = nothing()  # (c, d (d + 1) / 2): a triangle a class
+
+    @property
+    def classes_seen(self) -> int:
+        return len(self.means_)
+
+    def _learn(self, X: Samples, y: NDArray[np.int64], classes: Sequence[int]) -> None:
+        rows = np.asarray(X, dtype=np.float64)
+        floor = floor_of(rows) if not self.classes_seen else self.floor_
+        powers = power(rows, floor, self.power)
+        found = list(update_moments(powers, y, classes, self.counts_, self.power_means_))
+        _, means = update_means(rows, y, classes, self.counts_, self.means_)
+        triangle = np.triu_indices(rows.shape[1])
+        scatters = grown(self.scatters_, len(means), len(triangle[0]))
+        for moments in found:
+            scatters[moments.label] += moments.scatter[triangle]
+        self.counts_, self.power_means_ = with_moments(found, self.counts_, self.power_means_)
+        self.floor_, self.means_, self.scatters_ = floor, means, scatters
+
+    def _scores(self, X: Array) -> Array:
+        samples = unit_rows(power(X, self.floor_, self.power))
+        centres = unit_rows(power(self.means_, self.floor_, self.power))
+        scores = np.empty((len(X), self.classes_seen))
+        for label, centre in enumerate(centres):
+            half = np.linalg.cholesky(self._correlation(label))
+            scores[:, label] = -(np.linalg.solve(half, (samples - centre).T) ** 2).sum(axis=0)
+        return scores
+
+    def _correlation(self, label: int) -> Array:
+        """R_c (d, d)."""
+        d = self.means_.shape[1]
+        covariance = np.zeros((d, d))
+        covariance[np.triu_indices(d)] = self.scatters_[label] / max(self.counts_[label] - 1, 1)
+        covariance += np.triu(covariance, 1).T
+        for _ in range(2):
+            covariance = shrink(covariance, self.diagonal, self.off_diagonal)
+        if not covariance.any():
+            return np.eye(d)
+        deviations = np.sqrt(np.diagonal(covariance))
+        correlation: Array = covariance / np.outer(deviations, deviations)
+        return correlation
+
+
+def shrink(covariance: Array, diagonal: float, off_diagonal: float) -> Array:
+    """S + a mean(diagonal) I + b mean(off-diagonal) (1 - I)."""
+    d = len(covariance)
+    on = np.trace(covariance) / d
+    off = (covariance.sum() - np.trace(covariance)) / max(d * (d - 1), 1)
+    eye = np.eye(d)
+    shrunk: Array = covariance + diagonal * on * eye + off_diagonal * off * (1.0 - eye)
+    return shrunk

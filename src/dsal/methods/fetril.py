@@ -1,0 +1,126 @@
+"""FeTrIL: old classes are imitated by new features moved to the old means (Petit et al., WACV 2023)."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsal.errors import InputError
+from dsal.methods.arrays import Array, ArrayMethod, Labels, grown, nothing
+from dsal.methods.contract import Samples
+from dsal.methods.geometry import squared_distances, unit_rows
+from dsal.methods.linear_sgd import check_training, linear_scores, train_linear
+from dsal.methods.moments import update_means
+
+
+def translated(X: Array, y: Labels, classes: Sequence[int], means: Array) -> tuple[Array, Labels]:
+    """Samples of a phase, and as many imitated ones for each older class.
+
+    The nearest class n of the phase lends all its samples to an older class p: x - mean_n + mean_p.
+
+    Args:
+        X: samples of the phase (n, d).
+        y: their classes (n,).
+        classes: of the phase.
+        means: of all classes seen, those of the phase included (c, d).
+    """
+    rows, labels = [X], [y]
+    donors = np.asarray(classes)
+    for old in range(classes[0]):
+        donor = donors[squared_distances(means[old : old + 1], means[donors])[0].argmin()]
+        lent = X[y == donor]
+        rows.append(lent - means[donor] + means[old])
+        labels.append(np.full(len(lent), old))
+    return np.concatenate(rows), np.concatenate(labels)
+
+
+class _FeTrIL(ArrayMethod):
+    """A linear classifier, trained anew in each phase on unit vectors: real ones of new classes, moved ones of old."""
+
+    learned = ("counts_", "means_", "weights_")
+
+    def __init__(self) -> None:
+        self.counts_, self.means_ = nothing(0, dtype=np.int64), nothing()
+        self.weights_: NDArray[np.float32] = nothing(dtype=np.float32)  # (c, d + 1)
+
+    @property
+    def classes_seen(self) -> int:
+        return len(self.means_)
+
+    def _learn(self, X: Samples, y: NDArray[np.int64], classes: Sequence[int]) -> None:
+        rows = np.asarray(X, dtype=np.float64)
+        counts, means = update_means(rows, y, classes, self.counts_, self.means_)
+        samples, labels = translated(rows, y, classes, means)
+        self.weights_ = self._fit(unit_rows(samples), labels, classes[-1] + 1)
+        self.counts_, self.means_ = counts, means
+
+    @abstractmethod
+    def _fit(self, X: Array, y: Labels, classes: int) -> NDArray[np.float32]:
+        """Weights (classes, d + 1) of a classifier of unit vectors (n, d)."""
+
+    def _scores(self, X: Array) -> Array:
+        return linear_scores(unit_rows(X), self.weights_)
+
+
+class FeTrIL(_FeTrIL):
+    """FeTrIL with linear support vector machines, one against the rest (scikit-learn's LinearSVC, in the primal).
+
+    Args:
+        penalty: C of the machines; larger fits closer.
+    """
+
+    trials = tuple({"penalty": value} for value in (1.0, 0.1, 0.3, 3.0, 10.0, 30.0))
+
+    def __init__(self, *, penalty: float = 1.0) -> None:
+        if penalty <= 0.0:
+            raise InputError(f"penalty must be above 0, got {penalty}")
+        super().__init__()
+        self.penalty = penalty
+
+    def _fit(self, X: Array, y: Labels, classes: int) -> NDArray[np.float32]:
+        from joblib import parallel_config  # type: ignore[import-untyped]
+        from sklearn.multiclass import OneVsRestClassifier
+        from sklearn.svm import LinearSVC
+
+        if classes == 1:
+            return np.zeros((1, X.shape[1] + 1), dtype=np.float32)
+        machine = LinearSVC(C=self.penalty, tol=1e-4, dual=False)
+        with parallel_config("threading"):  # liblinear lets go of the interpreter, so cores share the classes
+            machines = OneVsRestClassifier(machine, n_jobs=-1).fit(X, y).estimators_
+        weights = np.array([np.append(fitted.coef_, fitted.intercept_) for fitted in machines], dtype=np.float32)
+        return np.concatenate([-weights, weights]) if classes == 2 else weights  # two classes share one machine
+
+
+class FeTrILFC(_FeTrIL):
+    """FeTrIL with a linear softmax head, which each phase trains on from where the last one left it.
+
+    Args:
+        learning_rate: at the start of a phase; a cosine takes it to 0.
+        epochs: passes over the samples, imitated ones included.
+        weight_decay: of weights and bias.
+        seed: of the order of samples.
+    """
+
+    seed_varies = "the order of samples"
+    trials = tuple({"learning_rate": rate, "weight_decay": d} for d in (5e-4, 5e-5) for rate in (0.05, 0.2, 0.8))
+
+    def __init__(
+        self, *, learning_rate: float = 0.05, epochs: int = 50, weight_decay: float = 5e-4, seed: int = 0
+    ) -> None:
+        check_training(learning_rate, epochs, weight_decay)
+        super().__init__()
+        self.learning_rate, self.epochs, self.weight_decay, self.seed = learning_rate, epochs, weight_decay, seed
+
+    def _fit(self, X: Array, y: Labels, classes: int) -> NDArray[np.float32]:
+        return train_linear(
+            X,
+            y,
+            grown(self.weights_, classes, X.shape[1] + 1),
+            epochs=self.epochs,
+            learning_rate=self.learning_rate,
+            weight_decay=self.weight_decay,
+            random=np.random.RandomState([self.seed, self.classes_seen]),
+        )

@@ -1,0 +1,74 @@
+"""Ridge regression on relu(x P) whose penalty may change from phase to phase: sums are kept, and factored anew.
+
+:class:`dsal.ridge.Ridge` is cheaper, but has its penalty inside the factor that it keeps. Here the sums are
+G = sum of X^T X, a triangle packed into d (d + 1) / 2 numbers, and Q = sum of X^T Y (d x classes), in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dsal.blas import Backend, LinAlgError
+from dsal.errors import InputError
+from dsal.memory import require
+from dsal.methods.arrays import Array, Labels
+
+_BLOCK_BYTES = 2**25  # of one block of expanded rows
+
+
+def relu_blocks(X: Array, projection: Array, backend: Backend) -> Iterator[tuple[slice, Tensor]]:
+    """relu(X P) of X (n, d_in) with P (d_in, d), some rows at a time: (which rows, their expansion)."""
+    p = torch.from_numpy(projection).to(backend.device)
+    step = max(_BLOCK_BYTES // (8 * projection.shape[1]), 64)
+    for start in range(0, len(X), step):
+        rows = torch.from_numpy(np.asarray(X[start : start + step], dtype=np.float64)).to(backend.device)
+        yield slice(start, start + step), backend.product(rows, p).relu_()
+
+
+def add_rows(
+    gram: Array, targets: Array, X: Array, y: Labels, weight: Array, projection: Array, backend: Backend
+) -> tuple[Array, Array]:
+    """G and Q with rows X (n, d_in) of classes y (n,) added, each as often as its weight (n,) says.
+
+    ``targets`` must have a column for each class; neither argument is changed.
+    """
+    size = projection.shape[1]
+    require(2 * backend.squares * 8 * size**2, backend.device, f"ridge regression with expansion_size={size}")
+    square = backend.unpack(gram, size) if gram.size else backend.square(size)
+    sums = torch.tensor(targets, device=backend.device)
+    roots = torch.from_numpy(np.sqrt(weight)).to(backend.device)[:, None]
+    for rows, x in relu_blocks(X, projection, backend):
+        x *= roots[rows]
+        sums += backend.product(x.T, roots[rows] * one_hot(y[rows], sums.shape[1], backend))
+        backend.add_rows_to_gram_(square, x)
+    return backend.pack(square), sums.cpu().numpy()
+
+
+def solve(gram: Array, targets: Array, penalty: float, backend: Backend) -> Tensor:
+    """W = (G + penalty I)^-1 Q, (d x classes).
+
+    Raises:
+        InputError: the penalty is too small for float64.
+    """
+    try:
+        factor = factored(backend.unpack(gram, len(targets)), penalty, backend)
+    except LinAlgError as error:
+        raise InputError(f"a ridge penalty of {penalty:g} is too small for these features: raise it") from error
+    return backend.solve(factor, torch.from_numpy(targets).to(backend.device))
+
+
+def factored(square: Tensor, penalty: float, backend: Backend) -> Tensor:
+    """The square (d x d), turned into the triangular factor of itself + penalty I, in place."""
+    square.diagonal().add_(penalty)
+    backend.factor_(square)
+    return square
+
+
+def one_hot(y: Labels, classes: int, backend: Backend) -> Tensor:
+    """(n x classes), float64."""
+    labels = torch.from_numpy(y).to(backend.device)
+    return (labels[:, None] == torch.arange(classes, device=backend.device)).double()

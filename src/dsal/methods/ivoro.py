@@ -1,0 +1,139 @@
+"""iVoro: Voronoi cells of class means, refined by a local head for each phase (Ma et al., ICLR 2023)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsal.errors import InputError
+from dsal.methods.arrays import Array, ArrayMethod, Labels, nothing
+from dsal.methods.contract import Samples
+from dsal.methods.geometry import check_exponent, floor_of, power, squared_distances, unit_rows
+from dsal.methods.moments import update_means
+
+ITERATIONS = 200
+
+
+class _IVoro(ArrayMethod):
+    """What the three variants share; they differ in how features are measured, and in whether phases nominate.
+
+    N (``parametrised``): a class is the mean of unit vectors of powers, f^p / |f^p|; without it, the mean of features.
+    D (``divided``): each phase's own linear head nominates one of its classes, and the nominee with the nearest mean
+    wins; without it, the nearest mean of all.
+    """
+
+    parametrised: ClassVar[bool]
+    divided: ClassVar[bool]
+    learned = ("floor_", "counts_", "means_", "starts_", "heads_")
+
+    def __init__(self, power: float, penalty: float) -> None:
+        check_exponent(power)
+        if penalty <= 0.0:
+            raise InputError(f"penalty must be above 0, got {penalty}")
+        self.power, self.penalty = power, penalty
+        self.floor_, self.counts_, self.means_ = nothing(0), nothing(0, dtype=np.int64), nothing()
+        self.starts_: Labels = nothing(0, dtype=np.int64)  # first class of each phase
+        self.heads_ = nothing()  # (c, d): w_c of each class, in the head of its phase
+
+    @property
+    def classes_seen(self) -> int:
+        return len(self.means_)
+
+    def _learn(self, X: Samples, y: NDArray[np.int64], classes: Sequence[int]) -> None:
+        rows = np.asarray(X, dtype=np.float64)
+        floor = floor_of(rows) if self.parametrised and not self.classes_seen else self.floor_
+        counts, means = update_means(self._measured(rows, floor), y, classes, self.counts_, self.means_)
+        if self.divided:
+            head = voronoi_head(rows, y - classes[0], len(classes), self.penalty)
+            self.heads_ = np.concatenate([self.heads_.reshape(-1, rows.shape[1]), head])
+            self.starts_ = np.append(self.starts_, classes[0])
+        self.floor_, self.counts_, self.means_ = floor, counts, means
+
+    def _measured(self, X: Array, floor: Array) -> Array:
+        return unit_rows(power(X, floor, self.power)) if self.parametrised else X
+
+    def _scores(self, X: Array) -> Array:
+        distances = squared_distances(self._measured(X, self.floor_), self.means_)
+        if not self.divided:
+            return -distances
+        local = X @ self.heads_.T - 0.25 * (self.heads_**2).sum(axis=1)
+        # Who was not nominated comes after everybody who was, by distance too.
+        behind = np.full_like(distances, distances.max() + 1.0)
+        everybody = np.arange(len(X))
+        for start, stop in zip(self.starts_, np.append(self.starts_[1:], self.classes_seen), strict=True):
+            behind[everybody, start + local[:, start:stop].argmax(axis=1)] = 0.0
+        return -distances - behind
+
+
+class IVoroN(_IVoro):
+    """iVoro-N: nearest mean of unit vectors of powers.
+
+    Args:
+        power: p; it needs non-negative features: see :func:`~dsal.methods.geometry.floor_of` for standardised ones.
+    """
+
+    parametrised, divided = True, False
+    takes_returning_classes = True
+    trials = tuple({"power": value} for value in (0.6, 0.4, 0.5, 0.7, 0.85, 1.0))
+
+    def __init__(self, *, power: float = 0.6) -> None:
+        super().__init__(power, penalty=1.0)
+
+
+class IVoroD(_IVoro):
+    """iVoro-D: heads of the phases nominate, the nearest mean of features wins.
+
+    Args:
+        penalty: ridge penalty on the weights of a local head.
+    """
+
+    parametrised, divided = False, True
+    trials = tuple({"penalty": value} for value in (1e-4, 1e-5, 1e-3, 3e-3, 1e-2, 1e-1))
+
+    def __init__(self, *, penalty: float = 1e-4) -> None:
+        super().__init__(1.0, penalty)
+
+
+class IVoroND(_IVoro):
+    """iVoro-ND: heads of the phases nominate, the nearest mean of unit vectors of powers wins.
+
+    Args:
+        power: p, as in iVoro-N; the local heads see the features as they are.
+        penalty: ridge penalty on the weights of a local head.
+    """
+
+    parametrised, divided = True, True
+    trials = tuple({"power": p, "penalty": value} for p in (0.6, 0.8) for value in (1e-4, 1e-3, 1e-2))
+
+    def __init__(self, *, power: float = 0.6, penalty: float = 1e-4) -> None:
+        super().__init__(power, penalty)
+
+
+def voronoi_head(X: Array, y: Labels, classes: int, penalty: float) -> Array:
+    """Weights w (classes, d) of a softmax head with logits x.w_c - |w_c|^2 / 4: a Voronoi diagram about w_c / 2.
+
+    Minimises the mean cross-entropy + penalty / 2 * sum |w_c|^2 by L-BFGS from w_c / 2 = class means, where the head
+    is the nearest mean.
+    """
+    from scipy.optimize import minimize
+    from scipy.special import log_softmax
+
+    counts = np.bincount(y, minlength=classes)
+    targets = np.eye(classes)[y]  # (n, classes)
+    start = 2.0 * (targets.T @ X) / counts[:, None]
+    if classes == 1:
+        return start
+
+    def loss(flat: Array) -> tuple[float, Array]:
+        w = flat.reshape(start.shape)
+        log_p = log_softmax(X @ w.T - 0.25 * (w**2).sum(axis=1), axis=1)
+        excess = (np.exp(log_p) - targets) / len(X)  # d loss / d logits
+        gradient = excess.T @ X - 0.5 * excess.sum(axis=0)[:, None] * w + penalty * w
+        value = -(log_p[np.arange(len(y)), y]).mean() + 0.5 * penalty * (w**2).sum()
+        return float(value), gradient.ravel()
+
+    found = minimize(loss, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": ITERATIONS})
+    return np.asarray(found.x).reshape(start.shape)

@@ -1,0 +1,58 @@
+"""Streaming linear discriminant analysis (Hayes and Kanan, CVPR workshops 2020)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsal.errors import InputError
+from dsal.methods.arrays import Array, ArrayMethod, nothing
+from dsal.methods.contract import Samples
+from dsal.methods.moments import update_moments, with_moments
+
+
+class SLDA(ArrayMethod):
+    """Class means, and one covariance S for all classes.
+
+    With L = ((1 - e) S + e I)^-1, class c scores x^T L mean_c - mean_c^T L mean_c / 2. S starts as scikit-learn's OAS
+    estimate of phase 0 and then runs on as the average of (x - mean_y)(x - mean_y)^T over all samples. Class means are
+    exact: a phase arrives as a whole, so no sample is measured against a mean that does not know it yet.
+
+    Args:
+        shrinkage: e.
+    """
+
+    learned = ("counts_", "means_", "covariance_")
+    takes_returning_classes = True
+    trials = tuple({"shrinkage": value} for value in (1e-4, 1e-3, 1e-2, 0.03, 0.1, 0.3))
+
+    def __init__(self, *, shrinkage: float = 1e-4) -> None:
+        if not 0.0 < shrinkage <= 1.0:
+            raise InputError(f"shrinkage must be above 0 and at most 1, got {shrinkage}")
+        self.shrinkage = shrinkage
+        self.counts_, self.means_, self.covariance_ = nothing(0, dtype=np.int64), nothing(), nothing()
+
+    @property
+    def classes_seen(self) -> int:
+        return len(self.means_)
+
+    def _learn(self, X: Samples, y: NDArray[np.int64], classes: Sequence[int]) -> None:
+        from sklearn.covariance import oas
+
+        rows, seen = np.asarray(X, dtype=np.float64), self.counts_.sum()
+        found = list(update_moments(rows, y, classes, self.counts_, self.means_))
+        counts, means = with_moments(found, self.counts_, self.means_)
+        if seen == 0:
+            self.covariance_, _ = oas(rows - means[y], assume_centered=True)
+        else:
+            scatter = sum(moments.scatter for moments in found)
+            self.covariance_ = (seen * self.covariance_ + scatter) / (seen + len(rows))
+        self.counts_, self.means_ = counts, means
+
+    def _scores(self, X: Array) -> Array:
+        spread = (1.0 - self.shrinkage) * self.covariance_ + self.shrinkage * np.eye(len(self.covariance_))
+        weights = np.linalg.solve(spread, self.means_.T)  # L mean_c, (d, c)
+        scores: Array = X @ weights - 0.5 * (self.means_.T * weights).sum(axis=0)
+        return scores
