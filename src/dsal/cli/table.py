@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -30,7 +31,7 @@ def results_table(document: dict[str, Any]) -> Table:
     config, seeds = document["config"], document["seeds"]
     table = Table(
         *("", "average", "last", "base", "new", "forgetting", "seconds"),
-        title=f"{config['dataset']}, K = {config['phases']}, {len(seeds)} seed{'s' * (len(seeds) > 1)}",
+        title=f"{Path(config['dataset']).name}, K = {config['phases']}, {len(seeds)} seed{'s' * (len(seeds) > 1)}",
         caption="percent; average over phases 0..K; base and new classes after phase K; seconds of learning",
     )
     for column in table.columns[1:]:
