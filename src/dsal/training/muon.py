@@ -16,14 +16,14 @@ def orthogonalise(matrix: Tensor, steps: int = 3) -> Tensor:
         steps: iterations of the quintic x -> a x + b x^3 + c x^5.
     """
     a, b, c = 3.4445, -4.7750, 2.0315
-    x = matrix / (torch.linalg.vector_norm(matrix) + 1e-7)
+    x: Tensor = matrix / (torch.linalg.vector_norm(matrix) + 1e-7)
     tall = x.shape[0] > x.shape[1]
     if tall:
-        x = x.mT
+        x = x.T
     for _ in range(steps):
-        gram = x @ x.mT
+        gram = x @ x.T
         x = a * x + (b * gram + c * gram @ gram) @ x
-    return x.mT if tall else x
+    return x.T if tall else x
 
 
 class Muon(torch.optim.Optimizer):

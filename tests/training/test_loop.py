@@ -1,0 +1,183 @@
+"""Base training on real images: it learns, it leaves alone what it must not see, it resumes to the same weights."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from dsal.backbones import load_backbone
+from dsal.data import ImageData, load_dataset
+from dsal.errors import FileFormatError, InputError
+from dsal.store import load_tensors
+from dsal.training import RECIPES, BaseTraining, Recipe, load_checkpoint, save_checkpoint
+
+# Everything a recipe can ask for, at a size that trains in seconds.
+RICH = Recipe(
+    epochs=4,
+    batch_size=64,
+    optimiser="muon",
+    warmup=0.1,
+    label_smoothing=0.1,
+    trivial=0.5,
+    cutout=6,
+    mixup=0.2,
+    rotation_share=0.25,
+    average=0.9,
+    sizes=((0.5, 12), (1.0, 16)),
+)
+CLASSES = (7, 3, 11, 2, 5, 19, 23, 29, 31, 37)
+
+
+@pytest.fixture(scope="module")
+def data() -> ImageData:
+    return load_dataset("omniglot").train
+
+
+def training(data: ImageData, recipe: Recipe = RICH, **options: object) -> BaseTraining:
+    asked = {"classes": CLASSES, "held_out": 0.2, "device": torch.device("cpu"), **options}
+    return BaseTraining(
+        data, dataset="omniglot", class_order="natural", architecture="resnet32", recipe=recipe, **asked
+    )  # type: ignore[arg-type]
+
+
+def weights(done: BaseTraining) -> dict[str, torch.Tensor]:
+    return done.backbone({}).state_dict()
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.fixture(scope="module")
+def finished(data: ImageData) -> BaseTraining:
+    made = training(data)
+    list(made.epochs())
+    return made
+
+
+def test_only_base_classes_are_used_and_a_share_of_each_is_held_out(data: ImageData) -> None:
+    made = training(data)
+    assert torch.bincount(made.train.labels).tolist() == [12] * 10
+    assert torch.bincount(made.held_out.labels).tolist() == [3] * 10
+    for label, images in zip(made.train.labels, made.train.images, strict=True):
+        mine = data.images[data.labels == CLASSES[int(label)]]
+        assert (mine == images).flatten(1).all(1).any()
+    kept = {image.numpy().tobytes() for image in made.train.images}
+    assert not kept & {image.numpy().tobytes() for image in made.held_out.images}
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_gives_others(
+    data: ImageData, finished: BaseTraining
+) -> None:
+    again, other = training(data), training(data, seed=1)
+    assert len(list(again.epochs())) == RICH.epochs
+    list(other.epochs())
+    assert same(weights(again), weights(finished))
+    assert not same(weights(other), weights(finished))
+
+
+@pytest.mark.parametrize("stop", [1, 3])
+def test_a_checkpoint_continues_to_the_same_weights(
+    data: ImageData, finished: BaseTraining, stop: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "checkpoint"
+    first = training(data)
+    for result in first.epochs():
+        if result.epoch == stop:
+            save_checkpoint(path, first)
+            break
+    second = training(data)
+    load_checkpoint(path, second)
+    assert [result.epoch for result in second.epochs()] == list(range(stop + 1, RICH.epochs + 1))
+    assert same(weights(second), weights(finished))
+
+
+def test_a_checkpoint_of_another_training_is_refused(data: ImageData, tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    save_checkpoint(path, training(data))
+    for other, what in (
+        (training(data, replace(RICH, lr=0.2)), "recipe"),
+        (training(data, seed=1), "seed"),
+        (training(data, classes=CLASSES[::-1]), "card"),
+        (training(ImageData(data.images.flip(3), data.labels)), "data"),
+    ):
+        with pytest.raises(InputError, match=f"another training.*{what}"):
+            load_checkpoint(path, other)
+    path.write_bytes(path.read_bytes()[:5000])
+    with pytest.raises(FileFormatError):
+        load_checkpoint(path, training(data))
+
+
+def test_it_learns(data: ImageData) -> None:
+    made = training(data, Recipe(epochs=12, batch_size=30, optimiser="muon", lr=0.02, warmup=0.1, sizes=((1.0, 14),)))
+    results = list(made.epochs())
+    assert results[-1].loss < 0.6 * results[0].loss
+    assert results[-1].accuracy > 60  # 10 by chance
+
+
+def test_the_backbone_carries_its_statistics_card_and_history(finished: BaseTraining) -> None:
+    backbone = finished.backbone({"note": 1})
+    features = backbone.extract(finished.train.images)
+    torch.testing.assert_close(features.mean(0), torch.zeros(112), atol=1e-3, rtol=0)
+    torch.testing.assert_close(features.std(0), torch.ones(112), atol=1e-3, rtol=0)
+    card = backbone.card
+    assert (card.seen_classes, card.in_channels, card.size) == (CLASSES, 1, 28)
+    assert card.training["note"] == 1
+    assert [entry["epoch"] for entry in card.training["history"]] == [1, 2, 3, 4]
+    # The head of rotations is gone: what is left is the head of upright images.
+    scores = backbone.classify(finished.held_out.images)
+    assert scores.shape == (30, 10)
+    right = 100 * float((scores.argmax(1) == finished.held_out.labels).float().mean())
+    assert right == pytest.approx(finished.accuracy(finished.held_out))
+
+
+def test_too_few_images_and_a_bad_optimiser_are_refused(data: ImageData) -> None:
+    with pytest.raises(InputError, match="cannot fill a batch of 500"):
+        training(data, replace(RICH, batch_size=500))
+    with pytest.raises(InputError, match="did you mean 'muon'"):
+        training(data, replace(RICH, optimiser="moun"))
+
+
+def test_recipes_end_where_they_say() -> None:
+    for name in RECIPES.names():
+        recipe = RECIPES.get(name)
+        assert 0 <= recipe.lr_factor(1 - 1e-9) <= 0.011
+        assert max(recipe.lr_factor(step / 1000) for step in range(1000)) == pytest.approx(1, abs=0.01)
+        assert recipe.size(1 - 1e-9) in (None, 32)
+
+
+def test_kill_then_resume_equals_never_interrupted(tmp_path: Path) -> None:
+    """The real command, killed with SIGKILL in the midst of an epoch."""
+
+    def command(out: Path, *more: str) -> list[str]:
+        options = ["--dataset", "omniglot", "--recipe", "paper", "--epochs", "3", "--base-classes", "10"]
+        return [sys.executable, "-m", "dsal", "pretrain", *options, "--out", str(out), *more]
+
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    whole, cut = tmp_path / "whole.safetensors", tmp_path / "cut.safetensors"
+    subprocess.run(command(whole), env=environment, check=True, capture_output=True)
+    process = subprocess.Popen(command(cut), env=environment, stderr=subprocess.DEVNULL)
+    checkpoint = tmp_path / "cut.safetensors.checkpoint"
+    while not checkpoint.exists():
+        time.sleep(0.01)
+        assert process.poll() is None
+    time.sleep(0.2)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert not cut.exists()
+    refused = subprocess.run(command(cut), env=environment, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert "--resume" in refused.stderr
+    subprocess.run(command(cut, "--resume"), env=environment, check=True, capture_output=True)
+    tensors, other = load_tensors(whole)[0], load_tensors(cut)[0]
+    assert all((tensors[name] == other[name]).all() for name in tensors)
+    assert load_backbone(cut).fingerprint() == load_backbone(whole).fingerprint()
+    assert not checkpoint.exists()
