@@ -17,13 +17,13 @@ from torch.nn import functional
 CROP_PADDING = 4
 
 
-def crop_flip(images: Tensor, generator: Generator) -> Tensor:
-    """Shift each image by up to 4 pixels (zeros come in at the border) and mirror half of them: (n, c, h, w)."""
+def crop_flip(images: Tensor, generator: Generator, *, mirror: bool = True) -> Tensor:
+    """Shift each image by up to 4 pixels (zeros come in at the border), and mirror half of them: (n, c, h, w)."""
     n, _, h, w = images.shape
     device = images.device
     padded = functional.pad(images, (CROP_PADDING,) * 4)
     top, left = (torch.randint(0, 2 * CROP_PADDING + 1, (n, 1), generator=generator).to(device) for _ in range(2))
-    flip = torch.randint(0, 2, (n, 1), generator=generator).to(device)
+    flip = mirror * torch.randint(0, 2, (n, 1), generator=generator).to(device)
     across = torch.arange(w, device=device)
     rows = top + torch.arange(h, device=device)  # (n, h)
     columns = left + torch.where(flip == 1, across.flip(0), across)  # (n, w)

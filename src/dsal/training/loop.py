@@ -134,18 +134,18 @@ class BaseTraining:
             yield self.history[-1]
 
     def _epoch(self, epoch: int, on_step: Callable[[StepProgress], None] | None) -> EpochResult:
-        began = time.perf_counter()
+        began, recipe = time.perf_counter(), self.recipe
         generator = torch.Generator().manual_seed(_mix(self.seed, epoch))
         order = torch.randperm(len(self.train), generator=generator).to(self.device)
         steps = self.steps_per_epoch
         loss_sum, correct = 0.0, 0
         self.model.train()
-        for number, rows in enumerate(order[: steps * self.recipe.batch_size].view(steps, -1)):
+        for number, rows in enumerate(order[: steps * recipe.batch_size].view(steps, -1)):
             done = epoch * steps + number
-            progress = done / (steps * self.recipe.epochs)
+            progress = done / (steps * recipe.epochs)
             for optimiser in self.optimisers:
                 for group in optimiser.param_groups:
-                    group["lr"] = group["initial_lr"] * self.recipe.lr_factor(progress)
+                    group["lr"] = group["initial_lr"] * recipe.lr_factor(progress)
                 optimiser.zero_grad()
             loss, hits = self._loss(self.train.images[rows], self.train.labels[rows], progress, generator)
             value = loss.item()
@@ -158,20 +158,20 @@ class BaseTraining:
             self._update_average()
             loss_sum, correct = loss_sum + value, correct + hits
             if on_step is not None:
-                on_step(StepProgress(done + 1, steps * self.recipe.epochs, value))
+                on_step(StepProgress(done + 1, steps * recipe.epochs, value))
         return EpochResult(
             epoch=epoch + 1,
-            epochs=self.recipe.epochs,
+            epochs=recipe.epochs,
             loss=loss_sum / steps,
-            accuracy=100 * correct / (steps * self.recipe.batch_size),
-            held_out_accuracy=self.accuracy(self.held_out) if len(self.held_out) else None,
+            accuracy=100 * correct / (steps * recipe.batch_size),
+            held_out_accuracy=self.accuracy(self.held_out, recipe.size(progress)) if len(self.held_out) else None,
             seconds=time.perf_counter() - began,
         )
 
     def _loss(self, images: Tensor, labels: Tensor, progress: float, generator: Generator) -> tuple[Tensor, int]:
         """Augment a batch, run the network; loss and number of right answers."""
         recipe = self.recipe
-        images = crop_flip(images, generator)
+        images = crop_flip(images, generator, mirror=recipe.mirror)
         if recipe.trivial:
             images = trivial(images, recipe.trivial, generator)
         if recipe.cutout:
@@ -180,9 +180,7 @@ class BaseTraining:
             images, turns = quarter_turns(images, recipe.rotation_share, generator)
             labels = 4 * labels + turns
         x = self.model.normalise(images)
-        side = recipe.size(progress)
-        if side is not None and side != x.shape[3]:
-            x = functional.interpolate(x, size=(side, side), mode="bilinear", antialias=True)
+        x = _resized(x, recipe.size(progress))
         partner, share = None, 1.0
         if recipe.mixup:
             x, partner, share = mixup(x, recipe.mixup, generator)
@@ -210,14 +208,20 @@ class BaseTraining:
         """The model whose weights count: the average where the recipe keeps one."""
         return self.model if self.average is None else self.average
 
-    def accuracy(self, data: ImageData) -> float:
-        """Percent of images (labels: positions in class order) that the head names rightly."""
-        right = 0
+    @torch.no_grad()
+    def accuracy(self, data: ImageData, side: int | None = None) -> float:
+        """Percent of images (labels: positions in class order) that the head names rightly.
+
+        Args:
+            data: images to name.
+            side: size to bring them to first; their own by default.
+        """
+        model, right = self.result.eval(), 0
         for images, labels in zip(
             data.images.split(EVALUATION_BATCH), data.labels.split(EVALUATION_BATCH), strict=True
         ):
-            scores = self.result.classify(images)[:, :: self.turns]
-            right += int((scores.argmax(1).to(labels.device) == labels).sum())
+            scores = _head(model)(model.network(_resized(model.normalise(images), side)))[:, :: self.turns]
+            right += int((scores.argmax(1) == labels).sum())
         return 100 * right / len(data)
 
     def backbone(self, training: dict[str, Any]) -> Backbone:
@@ -238,6 +242,13 @@ class BaseTraining:
         model.card = replace(model.card, training={**record, **training})
         model.head = head
         return model.eval()
+
+
+def _resized(x: Tensor, side: int | None) -> Tensor:
+    """Images (n, c, h, w) brought to ``side`` x ``side`` pixels; as they are for None."""
+    if side in (None, x.shape[3]):
+        return x
+    return functional.interpolate(x, size=(side, side), mode="bilinear", antialias=True)
 
 
 def _head(model: Backbone) -> nn.Linear:

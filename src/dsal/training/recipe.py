@@ -24,14 +24,15 @@ class Recipe:
         milestones: shares of the training at which ``lr`` drops tenfold; empty: one cosine down to zero.
         warmup: share of the training over which the learning rate rises linearly from zero.
         label_smoothing: weight spread evenly over all classes.
+        mirror: mirror half of the images; not for characters.
         trivial: share of the images that get TrivialAugmentWide, besides crop and flip.
         cutout: side of a blanked square in pixels; 0 for none.
         mixup: parameter of the Beta law of blends; 0 for none.
         rotation_share: share of each batch that is turned by 90, 180 or 270 degrees and labelled as a class of its
             own (self-supervised label augmentation, as in PASS).
         average: decay per step of an exponential average of the weights, which then is the result; 0 for none.
-        sizes: (share of the training, side in pixels), in order: small images first make early epochs cheap. The last
-            share is 1. Empty: full size throughout.
+        sizes: (share of the training, side in pixels), in order: images are brought to that side until that share
+            is done, which makes early epochs cheap; then they have their own size.
     """
 
     epochs: int
@@ -45,6 +46,7 @@ class Recipe:
     milestones: tuple[float, ...] = ()
     warmup: float = 0.0
     label_smoothing: float = 0.0
+    mirror: bool = True
     trivial: float = 0.0
     cutout: int = 0
     mixup: float = 0.0
@@ -72,3 +74,8 @@ class Recipe:
 RECIPES: Registry[Recipe] = Registry("recipe")
 
 RECIPES.register("paper")(Recipe(epochs=160, milestones=(0.5, 0.75)))
+RECIPES.register("characters")(
+    Recipe(
+        epochs=20, optimiser="muon", nesterov=True, warmup=0.05, mirror=False, rotation_share=0.25, sizes=((0.6, 14),)
+    )
+)
