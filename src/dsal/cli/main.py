@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from dsal import __version__
+from dsal.cli.extract import extract
 from dsal.cli.pretrain import pretrain
 from dsal.cli.report import report
 from dsal.cli.run import run
@@ -27,6 +28,7 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command()(pretrain)
+app.command()(extract)
 app.command()(report)
 
 

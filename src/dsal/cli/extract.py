@@ -1,0 +1,37 @@
+"""``dsal extract``: features of a whole data set, in one file that ``dsal run`` reads."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def extract(
+    weights: Annotated[Path, typer.Option(help="File of backbone weights.")],
+    out: Annotated[Path, typer.Option(help="File of features to write; its stem is the name of the set.")],
+    dataset: Annotated[str, typer.Option(help="Image data set.")] = "cifar100",
+    data_root: Annotated[Path | None, typer.Option(help="Folder of the image data sets.", show_default=False)] = None,
+    download: Annotated[bool, typer.Option("--download", help="Fetch a data set that is not there.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+) -> None:
+    """Write the features of all images of a data set, all stages, as float16.
+
+    The file carries class names and the card of the backbone. It serves as a data set: dsal run --dataset FILE.
+    """
+    from dsal.backbones import load_backbone
+    from dsal.cli.display import Display
+    from dsal.data import load_dataset, save_features
+    from dsal.features import extract_dataset
+    from dsal.training import choose_device
+
+    display = Display()
+    backbone = load_backbone(weights).to(choose_device(device))
+    with display.preparation() as progress:
+        data = load_dataset(dataset, data_root, download, partial(progress, f"fetching {dataset}"))
+        features = extract_dataset(backbone, data, name=out.stem, progress=partial(progress, "features"))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    save_features(out, features)
+    display.note(f"{len(features.train_y)} training and {len(features.test_y)} test rows in {out}")
