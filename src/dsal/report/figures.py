@@ -30,24 +30,26 @@ DPI = 200
 
 def draw_chart(chart: Chart) -> Figure:
     """A chart on white, with one legend below all panels."""
-    count = len(chart.panels)
-    rows = math.ceil(len(chart.panels[0].lines) / 3)
-    figure = Figure(figsize=(7.2 if count > 1 else 6.6, 3.6 + 0.2 * rows), layout="constrained")
+    lines = chart.panels[0].lines
+    columns = max(1, min(len(lines), 100 // (max(len(line.label) for line in lines) + 10)))
+    height = 3.4 + 0.2 * math.ceil(len(lines) / columns)
+    figure = Figure(figsize=(6.6 if len(chart.panels) == 1 else 7.2, height), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots(1, count, squeeze=False, sharey=True)[0]
+    axes = figure.subplots(1, len(chart.panels), squeeze=False, sharey=True)[0]
     for place, panel in zip(axes, chart.panels, strict=True):
         _draw_panel(place, panel)
+    for place in axes[1:]:
+        place.set_ylabel("")
     handles, labels = axes[0].get_legend_handles_labels()
-    if labels:
-        figure.legend(
-            handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=SMALL, handlelength=4
-        )
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=SMALL, handlelength=4
+    )
     return figure
 
 
 def draw_confusion(items: Sequence[tuple[Run, Confusion]]) -> Figure:
     """The last phase's matrix of each run, rows scaled to their totals."""
-    columns = min(len(items), 3)
+    columns = min(math.ceil(math.sqrt(len(items))), 3)
     rows = math.ceil(len(items) / columns)
     figure = Figure(
         figsize=(max(3.2 * columns, 4.2) + 0.6, (3.2 if columns > 1 else 4.0) * rows + 0.3), layout="constrained"
@@ -69,7 +71,9 @@ def draw_confusion(items: Sequence[tuple[Run, Confusion]]) -> Figure:
         place.tick_params(labelsize=SMALL, color=INK)
     for place in axes[len(items) :]:
         place.set_axis_off()
-    bar = figure.colorbar(image, ax=list(axes), shrink=0.8, ticks=np.sqrt([0, 0.05, 0.25, 0.5, 1]))
+    bar = figure.colorbar(
+        image, ax=list(axes), shrink=0.8 if rows == 1 else 0.5, ticks=np.sqrt([0, 0.05, 0.25, 0.5, 1])
+    )
     bar.ax.set_yticklabels(["0", "5", "25", "50", "100"])
     bar.set_label("% of the true class's test images", fontsize=SMALL)
     bar.ax.tick_params(labelsize=SMALL)
@@ -79,6 +83,7 @@ def draw_confusion(items: Sequence[tuple[Run, Confusion]]) -> Figure:
 def save_figure(figure: Figure, folder: Path, key: str) -> None:
     """Write ``key.png`` and ``key.pdf``; the same figure gives the same bytes (no dates inside)."""
     figure.savefig(folder / f"{key}.png", dpi=DPI, metadata={"Software": None})
+    figure.set_layout_engine("none")  # what is laid out stays so: both files show the same
     figure.savefig(folder / f"{key}.pdf", metadata={"CreationDate": None})
 
 
@@ -149,7 +154,14 @@ def _draw_references(place: Axes, panel: Panel) -> None:
             color=PAPER,
             va="center",
             annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": PAPER, "linewidth": 0.5, "shrinkA": 1, "shrinkB": 3},
+            arrowprops={
+                "arrowstyle": "-",
+                "color": PAPER,
+                "linewidth": 0.5,
+                "shrinkA": 1,
+                "shrinkB": 3,
+                "relpos": (0, 0.5),
+            },
         )
 
 

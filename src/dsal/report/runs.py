@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +98,12 @@ class Run:
                 for phase in phases:
                     counts = np.zeros((phase.classes_seen, phase.classes_seen), dtype=np.int64)
                     for seed in self.seeds:
-                        counts += file[f"seed{seed}_phase{phase.number}"]
+                        of_seed = file[f"seed{seed}_phase{phase.number}"]
+                        if of_seed.shape != counts.shape or of_seed.dtype.kind not in "iu":
+                            raise ValueError(
+                                f"{of_seed.dtype} counts of shape {of_seed.shape} after phase {phase.number}"
+                            )
+                        counts += of_seed.astype(np.int64)
                     yield counts
         except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
             raise FileFormatError(f"{path} does not hold the confusion counts of this run: {error}") from error
@@ -117,9 +122,7 @@ def read_runs(directories: Sequence[Path]) -> tuple[Run, ...]:
     for path in paths:
         if not (path / "results.json").is_file():
             raise InputError(f"{path} holds no results.json: give a folder in which `dsal run --out` has finished")
-    documents = [read_results(path) for path in paths]
-    labels = _labels(paths, documents)
-    return tuple(_run(*each) for each in zip(paths, documents, labels, strict=True))
+    return _labelled([_run(path, read_results(path)) for path in paths])
 
 
 def method_title(name: str) -> str:
@@ -131,21 +134,23 @@ def method_title(name: str) -> str:
     return next((result.method for result in TABLE_1 if result.method.lower() == name), name)
 
 
-def _labels(paths: Sequence[Path], documents: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Method and K, with the directory's name where these are shared, numbered if need be."""
-    short = [f"{method_title(str(doc.get('method')))}, K = {len(doc.get('phases', ())) - 1}" for doc in documents]
-    shared = Counter(short)
-    names = [path.resolve().name for path in paths]
-    labels = [f"{a}, {b}" if shared[a] > 1 else a for a, b in zip(short, names, strict=True)]
+def _labelled(runs: Sequence[Run]) -> tuple[Run, ...]:
+    """Method and K; the data set where there are several; the directory's name where that is not enough."""
+    families = {run.family for run in runs}
+    labels = [f"{run.label}, {run.family}" if len(families) > 1 else run.label for run in runs]
+    shared = Counter(labels)
+    for index, run in enumerate(runs):
+        if shared[labels[index]] > 1:
+            labels[index] += f", {run.path.resolve().name}"
     seen: Counter[str] = Counter()
     for index, label in enumerate(labels):
         seen[label] += 1
         if seen[label] > 1:
             labels[index] = f"{label} ({seen[label]})"
-    return labels
+    return tuple(replace(run, label=label) for run, label in zip(runs, labels, strict=True))
 
 
-def _run(path: Path, doc: Mapping[str, Any], label: str) -> Run:
+def _run(path: Path, doc: Mapping[str, Any]) -> Run:
     try:
         phases = tuple(_phase(entry) for entry in doc["phases"])
         if [phase.number for phase in phases] != list(range(len(phases))) or not phases:
@@ -154,7 +159,7 @@ def _run(path: Path, doc: Mapping[str, Any], label: str) -> Run:
             raise ValueError(f"{len(doc['class_names'])} names for {phases[-1].classes_seen} classes")
         return Run(
             path=path,
-            label=label,
+            label=f"{method_title(str(doc['method']))}, K = {len(phases) - 1}",
             method=str(doc["method"]),
             config=dict(doc["config"]),
             seeds=tuple(int(seed) for seed in doc["seeds"]),

@@ -32,8 +32,8 @@ class Frame:
 def draw_chart(chart: Chart) -> Markup:
     """All panels of a chart, in both sizes."""
     single = len(chart.panels) == 1
-    gutter = 184 if chart.panels[0].references else 14
-    below = 40 if "\n" in chart.panels[0].x.ticks[0][1] else 26  # room for tick labels, above the axis title
+    gutter = 206 if chart.panels[0].references else 14
+    below = 34 if "\n" in chart.panels[0].x.ticks[0][1] else 20  # room for tick labels, above the axis title
     above = 26 if single else 46
     wide = (
         Frame(760, 380 + below, 40, 760 - gutter, above, 360)

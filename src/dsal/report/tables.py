@@ -16,11 +16,9 @@ MISSING = "\N{EN DASH}"
 
 def summary_table(runs: Sequence[Run], paper: Sequence[PaperResult]) -> Markup:
     """One row a run, the paper's rows marked as such below."""
-    several = len({run.family for run in runs}) > 1
     rows: list[tuple[Child, ...]] = [
         (
             run_name(number, run),
-            *([run.dataset] if several else []),
             *(value_cell(v) for v in (run.average, run.last, run.base, run.new, run.forgetting, run.backward_transfer)),
             el("td", len(run.seeds), class_="num", data_sort=len(run.seeds)),
         )
@@ -28,16 +26,13 @@ def summary_table(runs: Sequence[Run], paper: Sequence[PaperResult]) -> Markup:
     ]
     rows += [
         (
-            _paper_name(f"{result.method}, K = {result.phases}, {backbone_title(result)}"),
-            *([result.dataset] if several else []),
+            _paper_name(f"{result.method}, K = {result.phases}"),
             *(value_cell(v) for v in (value_of(result.average), value_of(result.last), None, None, None, None, None)),
         )
         for result in paper
     ]
-    texts = ("Run", "Data set") if several else ("Run",)
-    heads = (*texts, "Average", "Last", "Base at end", "New at end", "Forgetting", "Backward transfer", "Seeds")
-    caption = "Accuracies in percent, mean ± standard deviation over seeds"
-    return _sortable(caption, heads, rows, text=len(texts))
+    heads = ("Run", "Average", "Last", "Base at end", "New at end", "Forgetting", "Backward transfer", "Seeds")
+    return _sortable("Accuracies in percent, mean ± standard deviation over seeds", heads, rows, text=1)
 
 
 def paper_table(results: Sequence[PaperResult]) -> Markup:

@@ -17,6 +17,9 @@
     return node;
   }
 
+  /* Long names may break after a slash or an underscore. */
+  const breakable = (name) => name.replace(/[/_]/g, "$&\u200b");
+
   const limit = (value, low, high) => Math.min(Math.max(value, low), high);
 
   /* Runs switch on and off in all charts at once. */
@@ -106,16 +109,17 @@
     const heads = [...table.tHead.rows[0].cells];
     heads.forEach((head, column) =>
       head.firstElementChild.addEventListener("click", () => {
-        const up = head.getAttribute("aria-sort") === (head.classList.contains("num") ? "descending" : null);
-        const sign = up ? 1 : head.getAttribute("aria-sort") === "ascending" || head.classList.contains("num") ? -1 : 1;
+        const numeric = head.classList.contains("num");
+        const orders = numeric ? ["descending", "ascending"] : ["ascending", "descending"];
+        const order = head.getAttribute("aria-sort") === orders[0] ? orders[1] : orders[0];
+        const sign = order === "ascending" ? 1 : -1;
         const compare = (a, b) => {
           const [one, two] = [a.cells[column], b.cells[column]];
-          if (!head.classList.contains("num")) return sign * one.textContent.localeCompare(two.textContent, "en", { numeric: true });
-          const missing = ("sort" in two.dataset) - ("sort" in one.dataset);
-          return missing || sign * (one.dataset.sort - two.dataset.sort);
+          if (!numeric) return sign * one.textContent.localeCompare(two.textContent, "en", { numeric: true });
+          return ("sort" in two.dataset) - ("sort" in one.dataset) || sign * (one.dataset.sort - two.dataset.sort);
         };
         heads.forEach((other) => other.removeAttribute("aria-sort"));
-        head.setAttribute("aria-sort", sign > 0 ? "ascending" : "descending");
+        head.setAttribute("aria-sort", order);
         table.tBodies[0].append(...[...table.tBodies[0].rows].sort(compare));
       }),
     );
@@ -129,7 +133,7 @@
   if (!canvas) return;
   const ramps = {
     light: [[255, 255, 255], [157, 187, 224], [47, 95, 158], [11, 31, 61]],
-    dark: [[21, 23, 27], [38, 66, 110], [104, 156, 222], [238, 244, 252]],
+    dark: [[21, 23, 27], [50, 84, 138], [104, 156, 222], [238, 244, 252]],
   };
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const find = (name) => document.getElementById(`matrix-${name}`);
@@ -228,7 +232,7 @@
     const body = make("tbody");
     for (const [truth, predicted, count, total] of matrix.pairs[index]) {
       const line = body.insertRow();
-      line.append(make("td", names[truth]), make("td", names[predicted]), make("td", `${count} of ${total}`, "num"));
+      line.append(make("td", breakable(names[truth])), make("td", breakable(names[predicted])), make("td", `${count} of ${total}`, "num"));
     }
     pairs.replaceChildren(pairs.caption, head, body);
   }
