@@ -13,7 +13,7 @@ from dsal.errors import InputError, UnknownNameError
 def test_every_option_can_stand_in_a_file() -> None:
     parameters = {parameter.name for parameter in get_command(app).commands["run"].params}  # type: ignore[attr-defined]
     experiment, handling = combine({}, {})
-    assert parameters - {"config", "help"} == {*vars(experiment), *vars(handling)}
+    assert parameters - {"config", "help"} == {*vars(experiment), *vars(handling)} - {"method_options"}
 
 
 def test_precedence(tmp_path: Path) -> None:

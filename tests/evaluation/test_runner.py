@@ -225,3 +225,10 @@ def write_weights(root: Path) -> Path:
     )
     save_backbone(root / "weights.safetensors", Backbone(card))
     return root / "weights.safetensors"
+
+
+def test_a_run_killed_while_it_tidied_up_is_finished(setting: Setting, tmp_path: Path) -> None:
+    document = finish(setting, tmp_path)
+    (tmp_path / "state").mkdir()
+    assert is_finished(setting, tmp_path)
+    assert read_results(tmp_path) == document

@@ -112,8 +112,10 @@ def _run(experiment: Experiment, handling: Handling) -> None:
 def _folder(setting: Setting) -> Path:
     """A name that the same configuration finds again: what it is, and a digest of all options."""
     import hashlib
+    import re
     from json import dumps
 
     config = setting.config
     digest = hashlib.sha256(dumps(config, sort_keys=True).encode()).hexdigest()[:8]
-    return Path("runs") / f"{setting.data.name}-{config['method']}-k{config['phases']}-{digest}"
+    name = re.sub(r"[^\w-]+", "-", setting.data.name)  # which may come from a stranger's file
+    return Path("runs") / f"{name}-{config['method']}-k{config['phases']}-{digest}"

@@ -36,8 +36,12 @@ def checkpoint_path(folder: Path, seed: int) -> Path:
     return folder / f"seed{seed}.safetensors"
 
 
-def save_checkpoint(path: Path, results: Sequence[PhaseResult], method: Method, *, finished: bool) -> None:
-    """Write the standing of a seed, atomically; a finished one needs no method any more."""
+def save_checkpoint(path: Path, results: Sequence[PhaseResult], method: Method, *, finished: bool) -> int:
+    """Write the standing of a seed, atomically; a finished one needs no method any more.
+
+    Returns:
+        The bytes that the method keeps between phases.
+    """
     state = method.state()
     arrays = {f"counts{result.phase}": result.counts for result in results}
     arrays["seconds"] = np.array([(result.learn_seconds, result.evaluate_seconds) for result in results])
@@ -46,6 +50,7 @@ def save_checkpoint(path: Path, results: Sequence[PhaseResult], method: Method, 
         arrays.update({f"method.{name}": array for name, array in state.arrays.items()})
         facts["method"] = state.facts
     save_tensors(path, arrays, facts)
+    return state.nbytes
 
 
 def load_checkpoint(path: Path) -> Checkpoint | None:

@@ -66,17 +66,16 @@ def run_experiment(
             done.append(result)
             finished = len(done) == len(setting.scenario.phases)
             if finished or monotonic() - saved >= checkpoint_seconds:
-                save_checkpoint(path, done, method, finished=finished)
+                stored_bytes = save_checkpoint(path, done, method, finished=finished)
                 saved = monotonic()
             yield Step(seed, result, restored=False)
-        stored_bytes = method.state().nbytes
     write_results(out, setting, results, origin, stored_bytes)
     shutil.rmtree(state)
 
 
 def is_finished(setting: Setting, out: Path) -> bool:
-    """Whether ``out`` holds the results of just this configuration."""
-    return (out / "results.json").is_file() and not (out / "state").exists() and read_config(out) == setting.config
+    """Whether ``out`` holds the results of just this configuration (a run that begins takes old results away)."""
+    return (out / "results.json").is_file() and read_config(out) == setting.config
 
 
 def _open_folder(setting: Setting, out: Path, *, resume: bool) -> dict[str, Any]:
