@@ -97,9 +97,9 @@ class Ridge:
         """Learn all that ``other`` has learned; its column j is our column ``columns[j]``, its gamma is not counted."""
         with self.guard():
             with self._as_gram(_TOO_SMALL_GAMMA) as gram:
-                self.backend.add_factor_to_gram_(gram, other._square)
+                self.backend.add_factor_to_gram_(gram, other._square.to(gram.device))
                 gram.diagonal().sub_(other.gamma)
-            self._targets.index_add_(1, columns, other._targets)
+            self._targets.index_add_(1, columns, other._targets.to(gram.device))
             self._empty = False
 
     def solve(self, b: Tensor) -> Tensor:
@@ -151,8 +151,8 @@ class Ridge:
             return
         targets, weights = self._targets, self._weights
         kept = None if self._empty else self.backend.keep_(self._square)
-        self._targets, self._weights, self._guarded = targets.T.clone().T, None, True
         try:
+            self._targets, self._weights, self._guarded = targets.T.clone().T, None, True
             yield
         except BaseException:
             self._targets, self._weights = targets, weights

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import column_or_1d
-from sklearn.utils.multiclass import check_classification_targets
 from torch import Tensor
 
 from dsal.errors import InputError
@@ -30,12 +29,12 @@ def label_array(y: Any) -> NDArray[Any]:
         y = _of_one_type(list(y))
     try:
         array: NDArray[Any] = column_or_1d(y, warn=True)
-        if array.dtype != np.object_:
-            check_classification_targets(array)
     except ValueError as error:
         raise InputError(str(error)) from error
-    wanted = _TYPES.get(kind_of(array))
-    return array if wanted is None else array.astype(wanted, copy=False)
+    kind = kind_of(array)
+    if kind == "float" and not (array == np.floor(array)).all():
+        raise InputError("Unknown label type: continuous. Labels name classes: use whole numbers or strings")
+    return array.astype(_TYPES[kind], copy=False) if kind in _TYPES else array
 
 
 def kind_of(labels: NDArray[Any]) -> str:

@@ -132,6 +132,8 @@ class Learned:
 
     def merged(self, other: Learned) -> Learned:
         """Learn all that ``other`` has learned."""
+        if self.learner is other.learner:
+            raise InputError("a model cannot merge with itself")
         if self.expansion.fingerprint() != other.expansion.fingerprint():
             raise InputError("only models with equal expansions merge: same features, expansion_size and random_state")
         for name in ("activation", "main_activation"):
