@@ -19,8 +19,8 @@ def test_a_line_for_each_phase_and_a_table_with_the_paper_beside(call: Call, sma
     document = read_results(Path("run"))
     assert f"{document['last_accuracy']['mean']:.2f}" in done.out
     assert f"{document['average_accuracy']['mean']:.2f}" in done.out
-    assert "DS-AL, paper (ResNet-32)" in done.out
-    assert "58.26 ± 0.09" in done.out
+    assert "the paper's, with a ResNet-32" in done.out
+    assert "58.26±0.09" in done.out
     assert f"average {document['average_accuracy']['mean']:6.2f}" in lines[-1]
 
 
@@ -39,7 +39,7 @@ def test_the_folder_is_found_again_without_naming_it(call: Call, small: tuple[st
     again = call(*small, "--resume")
     assert again.code == 0
     assert "phase" not in again.err  # finished: nothing was computed
-    assert "DS-AL, paper" in again.out
+    assert "DS-AL *" in again.out
     assert call(*small, "--gamma", "3").code == 0
     assert len(list((tmp_path / "runs").iterdir())) == 2
     assert folder.name.startswith("cifar100-sample-ds-al-k5-")

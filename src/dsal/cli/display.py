@@ -4,22 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 
 from rich.console import Console
 from rich.progress import (
     BarColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TaskID,
     TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
 )
+from rich.text import Text
 
 from dsal.evaluation import metrics
 from dsal.evaluation.experiment import Progress as PrepareProgress
 from dsal.evaluation.experiment import Setting
 from dsal.evaluation.runner import Step
+
+
+class TimeLeft(ProgressColumn):
+    """The time left if work goes on as it has since the bar appeared; counts down between two reports.
+
+    Rich's own column wants several reports within half a minute, which phases and seeds do not give.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._first: dict[TaskID, float] = {}
+        self._last: dict[TaskID, tuple[float, float]] = {}  # work done, and when that was reported
+
+    def render(self, task: Task) -> Text:
+        """The column's text for one bar."""
+        elapsed, first = task.elapsed or 0.0, self._first.setdefault(task.id, task.completed)
+        if task.completed != self._last.get(task.id, (first, 0.0))[0]:
+            self._last[task.id] = task.completed, elapsed
+        if task.id not in self._last or task.remaining is None:
+            return Text("-:--:--")
+        done, when = self._last[task.id]
+        seconds = when * task.remaining / (done - first) - (elapsed - when)
+        return Text(str(timedelta(seconds=max(0, round(seconds)))))
 
 
 class Display:
@@ -55,7 +81,8 @@ class Display:
         ]
         accuracies: dict[int, list[float]] = {seed: [] for seed in seeds}
         with self.bar() as bar:
-            task = bar.add_task(f"phase 0/{scenario.last}", total=sum(work) * len(seeds))
+            left = sum(work) * len(seeds)
+            task = bar.add_task(f"phase 0/{scenario.last}", total=left)
             for step in steps:
                 result, so_far = step.result, accuracies[step.seed]
                 so_far.append(metrics.accuracy(result.counts))
@@ -67,7 +94,11 @@ class Display:
                     f"accuracy {so_far[-1]:6.2f}  average {sum(so_far) / len(so_far):6.2f}  {cost}"
                 )
                 following = f"phase {min(result.phase + 1, scenario.last)}/{scenario.last}"
-                bar.update(task, advance=work[result.phase], description=following)
+                if step.restored:  # no work of this run
+                    left -= work[result.phase]
+                    bar.update(task, total=left, description=following)
+                else:
+                    bar.update(task, advance=work[result.phase], description=following)
 
     def bar(self) -> Progress:
         """A bar with the time that is left."""
@@ -77,7 +108,7 @@ class Display:
             TaskProgressColumn(),
             TimeElapsedColumn(),
             TextColumn("left"),
-            TimeRemainingColumn(),
+            TimeLeft(),
             console=self.console,
             disable=not self.console.is_terminal,
             transient=True,

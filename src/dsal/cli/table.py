@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -32,16 +33,20 @@ def results_table(document: dict[str, Any]) -> Table:
     table = Table(
         *("", "average", "last", "base", "new", "forgetting", "seconds"),
         title=f"{Path(config['dataset']).name}, K = {config['phases']}, {len(seeds)} seed{'s' * (len(seeds) > 1)}",
-        caption="percent; average over phases 0..K; base and new classes after phase K; seconds of learning",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),  # with deviations it just fits into 80 columns
+        pad_edge=False,
     )
     for column in table.columns[1:]:
         column.justify = "right"
     names = ("average_accuracy", "last_accuracy", "base_accuracy", "new_accuracy", "forgetting")
     seconds = sum(phase["seconds"]["mean"] for phase in document["phases"])
     table.add_row(document["method"], *(_spread(document[name]) for name in names), f"{seconds:.1f}")
-    for result in paper_rows(document):
-        label = f"{result.method}, paper ({_BACKBONES[result.backbone]})"
-        table.add_row(label, _figure(result.average), _figure(result.last), style="dim")
+    published = paper_rows(document)
+    for result in published:
+        table.add_row(f"{result.method} *", _figure(result.average), _figure(result.last), style="dim")
+    note = f"\n* the paper's, with a {_BACKBONES[published[0].backbone]}" if published else ""
+    table.caption = f"percent; average over phases 0..K; base and new after phase K{note}"
     return table
 
 
@@ -67,4 +72,4 @@ def _spread(values: dict[str, Any] | None) -> str:
 def _figure(figure: Figure | None) -> str:
     if figure is None:
         return "-"
-    return f"{figure.value:.2f}" if figure.std is None else f"{figure.value:.2f} ± {figure.std:.2f}"
+    return f"{figure.value:.2f}" if figure.std is None else f"{figure.value:.2f}±{figure.std:.2f}"
