@@ -74,6 +74,16 @@ class Recipe:
 RECIPES: Registry[Recipe] = Registry("recipe")
 
 RECIPES.register("paper")(Recipe(epochs=160, milestones=(0.5, 0.75)))
+RECIPES.register("strong")(
+    Recipe(
+        epochs=54,
+        optimiser="muon",
+        nesterov=True,
+        warmup=0.05,
+        trivial=0.5,
+        sizes=((0.35, 16), (0.75, 24)),
+    )
+)
 RECIPES.register("characters")(
     Recipe(
         epochs=20, optimiser="muon", nesterov=True, warmup=0.05, mirror=False, rotation_share=0.25, sizes=((0.6, 14),)
