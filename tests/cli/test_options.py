@@ -6,14 +6,27 @@ import pytest
 from typer.main import get_command
 
 from dsal.cli.main import app
-from dsal.cli.options import PAPER, QUICK, combine, read_options
+from dsal.cli.options import PAPER, QUICK, combine, read_assignments, read_options
 from dsal.errors import InputError, UnknownNameError
 
 
 def test_every_option_can_stand_in_a_file() -> None:
     parameters = {parameter.name for parameter in get_command(app).commands["run"].params}  # type: ignore[attr-defined]
     experiment, handling = combine({}, {})
-    assert parameters - {"config", "help"} == {*vars(experiment), *vars(handling)} - {"method_options"}
+    assert parameters - {"config", "help", "assignments"} == {*vars(experiment), *vars(handling)} - {"method_options"}
+
+
+def test_any_option_of_a_method_can_be_set() -> None:
+    asked = read_assignments(["metric=cosine", "power=0.5", "off-diagonal=1"])
+    assert asked == {"metric": "cosine", "power": 0.5, "off_diagonal": 1}
+    experiment, _ = combine({"method": "fecam", "power": 0.7, "off_diagonal": 1}, {"diagonal": 2.0})
+    assert experiment.method_options == {"power": 0.7, "diagonal": 2.0, "off_diagonal": 1.0}
+
+
+@pytest.mark.parametrize(("text", "message"), [("power", "NAME=VALUE"), ("pwoer=1", "did you mean 'power'")])
+def test_a_setting_that_says_nothing_is_refused(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_assignments([text])
 
 
 def test_precedence(tmp_path: Path) -> None:

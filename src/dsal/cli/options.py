@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from inspect import signature
 from pathlib import Path
@@ -44,6 +44,24 @@ class Handling:
     quick: bool = False
 
 
+def read_assignments(texts: Iterable[str]) -> dict[str, Any]:
+    """Options of a method from texts like ``power=0.5``, by their Python names.
+
+    Raises:
+        InputError: a text is no assignment, or what it names is no option.
+    """
+    table = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise InputError(f"expected NAME=VALUE, as in power=0.5; got {text!r}")
+        try:
+            table[_option(key.strip())] = tomllib.loads(f"value = {value}")["value"]
+        except ValueError:
+            table[_option(key.strip())] = value.strip()
+    return table
+
+
 def read_options(path: Path) -> dict[str, Any]:
     """The options of a TOML file, by their Python names.
 
@@ -66,18 +84,24 @@ def combine(given: Mapping[str, Any], filed: Mapping[str, Any]) -> tuple[Experim
     preset = PAPER if handling.paper else QUICK if handling.quick else {}
     takes = signature(METHODS.get(asked.get("method", Experiment.method))).parameters
     apt = {name: value for name, value in preset.items() if name not in METHOD_OPTIONS or name in takes}
-    return Experiment(**{**apt, **{name: asked[name] for name in asked if name in _EXPERIMENT}}), handling
+    own = {name: asked[name] for name in asked if name not in _EXPERIMENT | _HANDLING}
+    named = {name: asked[name] for name in asked if name in _EXPERIMENT}
+    return Experiment(**{**apt, **named}, method_options=own), handling
 
 
-_EXPERIMENT = {field.name for field in fields(Experiment)}
+_EXPERIMENT = {field.name for field in fields(Experiment)} - {"method_options"}
 _HANDLING = {field.name for field in fields(Handling)}
-_HINTS = {**get_type_hints(Experiment), **get_type_hints(Handling)}
+_METHODS = {
+    name: hint for method in METHODS.names() for name, hint in get_type_hints(METHODS.get(method).__init__).items()
+}
+_HINTS = {**_METHODS, **get_type_hints(Experiment), **get_type_hints(Handling)}
+_NAMES = (_EXPERIMENT | _HANDLING | set(_METHODS)) - {"seed", "return"}
 
 
 def _option(key: str) -> str:
     name = key.replace("-", "_")
-    if name not in _EXPERIMENT | _HANDLING:
-        raise UnknownNameError("option", key, (option.replace("_", "-") for option in _EXPERIMENT | _HANDLING))
+    if name not in _NAMES:
+        raise UnknownNameError("option", key, (option.replace("_", "-") for option in _NAMES))
     return name
 
 

@@ -3,80 +3,82 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from dsal.cli.arguments import (
+    HANDLING,
+    METHOD,
+    Backbone,
+    BaseClasses,
+    CheckpointSeconds,
+    ClassOrder,
+    DataRoot,
+    Dataset,
+    Download,
+    ExpansionSize,
+    Features,
+    Flag,
+    Report,
+    Seeds,
+    Text,
+    Weights,
+    flag,
+    given,
+    option,
+)
 
 if TYPE_CHECKING:
     from dsal.cli.options import Handling
     from dsal.evaluation.experiment import Experiment, Setting
 
-_METHOD = "Options of the method"
-_HANDLING = "How to run, and where"
-
-# Every option is None unless given, so that files and presets can stand in for it.
-Text = str | None
-Flag = bool | None
-
-
-def _option(help_text: str, default: str | bool = False, panel: str | None = None) -> Any:
-    return typer.Option(help=help_text, show_default=default, rich_help_panel=panel)
-
-
-def _flag(name: str, help_text: str, panel: str | None = None) -> Any:
-    return typer.Option(name, help=help_text, show_default=False, rich_help_panel=panel)
-
 
 def run(
     context: typer.Context,
-    dataset: Annotated[
-        Text,
-        _option("Embedded features, a .safetensors file of features, or an image data set.", "cifar100-features"),
+    dataset: Dataset = None,
+    data_root: DataRoot = None,
+    download: Download = None,
+    backbone: Backbone = None,
+    weights: Weights = None,
+    features: Features = None,
+    method: Annotated[Text, option("Method to run.", "ds-al")] = None,
+    phases: Annotated[int | None, option("K, phases after the base phase.", "25")] = None,
+    base_classes: BaseClasses = None,
+    class_order: ClassOrder = None,
+    seeds: Seeds = None,
+    expansion: Annotated[Text, option("Kind of expansion.", "random", METHOD)] = None,
+    expansion_size: ExpansionSize = None,
+    gamma: Annotated[float | None, option("Ridge penalty.", "0.1", METHOD)] = None,
+    gamma_comp: Annotated[float | None, option("Ridge penalty of the compensation.", "gamma", METHOD)] = None,
+    compensation: Annotated[float | None, option("Compensation ratio C; 0 is ACIL.", "0.6", METHOD)] = None,
+    activation: Annotated[Text, option("Activation of the compensation.", "tanh", METHOD)] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Any other option of the method.", rich_help_panel=METHOD),
     ] = None,
-    data_root: Annotated[Path | None, _option("Folder of the image data sets.")] = None,
-    download: Annotated[Flag, _flag("--download", "Fetch an image data set that is not there.")] = None,
-    backbone: Annotated[Text, _option("Architecture that the weights must be of.")] = None,
-    weights: Annotated[Path | None, _option("File of backbone weights, for an image data set.")] = None,
-    features: Annotated[Text, _option("Stages of the backbone: all or last.", "all")] = None,
-    method: Annotated[Text, _option("Method to run.", "ds-al")] = None,
-    phases: Annotated[int | None, _option("K, phases after the base phase.", "25")] = None,
-    base_classes: Annotated[int | None, _option("Classes of the base phase.", "half of them")] = None,
-    class_order: Annotated[Text, _option("natural, or the seed of a permutation (1993).", "natural")] = None,
-    seeds: Annotated[Text, _option("Seeds, with commas: 0,1,2. Each is a run.", "0")] = None,
-    expansion: Annotated[Text, _option("Kind of expansion.", "random", _METHOD)] = None,
-    expansion_size: Annotated[int | None, _option("Width d_B of the expansion.", "4096", _METHOD)] = None,
-    gamma: Annotated[float | None, _option("Ridge penalty.", "0.1", _METHOD)] = None,
-    gamma_comp: Annotated[float | None, _option("Ridge penalty of the compensation.", "gamma", _METHOD)] = None,
-    compensation: Annotated[float | None, _option("Compensation ratio C; 0 is ACIL.", "0.6", _METHOD)] = None,
-    activation: Annotated[Text, _option("Activation of the compensation.", "tanh", _METHOD)] = None,
-    paper: Annotated[Flag, _flag("--paper", "The paper's values: d_B = 8192 and all.")] = None,
-    quick: Annotated[Flag, _flag("--quick", "A small run that ends in seconds.")] = None,
-    config: Annotated[Path | None, _option("TOML file of options; the command line goes before it.")] = None,
-    out: Annotated[Path | None, _option("Folder of the run.", "runs/NAME", _HANDLING)] = None,
-    resume: Annotated[Flag, _flag("--resume", "Go on where a stopped run left off.", _HANDLING)] = None,
-    checkpoint_seconds: Annotated[
-        float | None, _option("Save the state after a phase, at most this often.", "30", _HANDLING)
-    ] = None,
-    json: Annotated[Flag, _flag("--json", "Print results.json instead of a table.", _HANDLING)] = None,
-    report: Annotated[Flag, _flag("--report/--no-report", "Write the HTML page at the end.", _HANDLING)] = None,
-    tensorboard: Annotated[Flag, _flag("--tensorboard", "Write TensorBoard events too.", _HANDLING)] = None,
+    paper: Annotated[Flag, flag("--paper", "The paper's values: d_B = 8192 and all.")] = None,
+    quick: Annotated[Flag, flag("--quick", "A small run that ends in seconds.")] = None,
+    config: Annotated[Path | None, option("TOML file of options; the command line goes before it.")] = None,
+    out: Annotated[Path | None, option("Folder of the run.", "runs/NAME", HANDLING)] = None,
+    resume: Annotated[Flag, flag("--resume", "Go on where a stopped run left off.", HANDLING)] = None,
+    checkpoint_seconds: CheckpointSeconds = None,
+    json: Annotated[Flag, flag("--json", "Print results.json instead of a table.", HANDLING)] = None,
+    report: Report = None,
+    tensorboard: Annotated[Flag, flag("--tensorboard", "Write TensorBoard events too.", HANDLING)] = None,
 ) -> None:
     """Run one experiment: learn class by class, test after every phase, write results and a report.
 
     Results go to stdout, progress to stderr. Every option can also stand in the TOML file, by the same name.
     """
-    from dsal.cli.options import combine, read_options
+    from dsal.cli.options import combine, read_assignments, read_options
 
-    given = {
-        name: str(value) if isinstance(value, Path) else value
-        for name, value in context.params.items()
-        if value is not None and name != "config"
-    }
+    asked = {**given(context, "config", "assignments"), **read_assignments(assignments or ())}
     filed = {} if config is None else read_options(config)
-    if given.get("resume", filed.get("resume")) and "out" in given:
-        stored = Path(given["out"]) / "config.toml"
+    if asked.get("resume", filed.get("resume")) and "out" in asked:
+        stored = Path(asked["out"]) / "config.toml"
         filed = {**(read_options(stored) if stored.exists() else {}), **filed}
-    _run(*combine(given, filed))
+    _run(*combine(asked, filed))
 
 
 def _run(experiment: Experiment, handling: Handling) -> None:

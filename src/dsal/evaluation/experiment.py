@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from inspect import signature
 from pathlib import Path
@@ -43,6 +43,7 @@ class Experiment:
         gamma_comp: ridge penalty of the compensation stream; None for ``gamma``.
         compensation: C, the weight of the compensation stream.
         activation: of the compensation stream.
+        method_options: options of the method that have no field here, by name.
         seeds: one run each.
     """
 
@@ -62,6 +63,7 @@ class Experiment:
     gamma_comp: float | None = None
     compensation: float | None = None
     activation: str | None = None
+    method_options: Mapping[str, Any] = field(default_factory=dict)
     seeds: tuple[int, ...] = (0,)
 
     def __post_init__(self) -> None:
@@ -73,8 +75,9 @@ class Experiment:
         cls = METHODS.get(self.method)
         takes = signature(cls).parameters
         given = {name: getattr(self, name) for name in METHOD_OPTIONS if getattr(self, name) is not None}
+        given.update(self.method_options)
         for name in given:
-            if name not in takes:
+            if name not in takes or name == "seed":
                 own = ", ".join(option for option in takes if option != "seed")
                 raise InputError(f"method {self.method!r} takes no {name}; its options: {own or '(none)'}")
         return cls(**given, **({"seed": seed} if "seed" in takes else {}))
@@ -120,7 +123,7 @@ def prepare(experiment: Experiment, progress: Progress) -> Setting:
         **{name: getattr(experiment, name) for name in source if getattr(experiment, name) is not None},
         "base_classes": scenario.seen(0),
         "class_order": experiment.class_order,
-        **{name: getattr(method, name) for name in METHOD_OPTIONS if name in signature(type(method)).parameters},
+        **{name: getattr(method, name) for name in signature(type(method)).parameters if name != "seed"},
         "seeds": list(experiment.seeds),
     }
     return Setting(experiment, data, scenario, origin, config)

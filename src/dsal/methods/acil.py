@@ -24,6 +24,7 @@ class ACIL(Method):
 
     takes_returning_classes = True
     seed_varies = "the random expansion"
+    trials = tuple({"gamma": value} for value in (0.1, 0.01, 1.0, 10.0, 100.0, 1000.0))
 
     def __init__(
         self, *, expansion: str = "random", expansion_size: int = 4096, gamma: float = 0.1, seed: int = 0

@@ -27,6 +27,7 @@ class DSAL(Method):
 
     takes_returning_classes = True
     seed_varies = "the random expansion"
+    trials = tuple({"compensation": c, "gamma": gamma} for c in (0.6, 0.3, 1.0) for gamma in (0.1, 10.0))
 
     def __init__(
         self,

@@ -72,7 +72,7 @@ class FeTrIL(_FeTrIL):
         penalty: C of the machines; larger fits closer.
     """
 
-    trials = tuple({"penalty": value} for value in (1.0, 0.1, 0.3, 3.0, 10.0, 30.0))
+    trials = tuple({"penalty": value} for value in (1.0, 0.01, 0.03, 0.1, 0.3, 3.0))
 
     def __init__(self, *, penalty: float = 1.0) -> None:
         if penalty <= 0.0:
@@ -105,7 +105,7 @@ class FeTrILFC(_FeTrIL):
     """
 
     seed_varies = "the order of samples"
-    trials = tuple({"learning_rate": rate, "weight_decay": d} for d in (5e-4, 5e-5) for rate in (0.05, 0.2, 0.8))
+    trials = tuple({"learning_rate": rate, "weight_decay": d} for d in (5e-4, 5e-5, 5e-6) for rate in (0.05, 0.2))
 
     def __init__(
         self, *, learning_rate: float = 0.05, epochs: int = 50, weight_decay: float = 5e-4, seed: int = 0

@@ -29,7 +29,7 @@ class GKEAL(Method):
 
     takes_returning_classes = True
     seed_varies = "the choice of centres"
-    trials = tuple({"gamma": gamma, "width": width} for width in (1.0, 0.5, 2.0) for gamma in (0.1, 0.001))
+    trials = tuple({"gamma": gamma, "width": width} for width in (1.0, 1.5) for gamma in (0.1, 0.01, 0.001))
 
     def __init__(self, *, expansion_size: int = 4096, gamma: float = 0.1, width: float = 1.0, seed: int = 0) -> None:
         if width <= 0.0:

@@ -91,9 +91,9 @@ class IVoroD(_IVoro):
     """
 
     parametrised, divided = False, True
-    trials = tuple({"penalty": value} for value in (1e-4, 1e-5, 1e-3, 3e-3, 1e-2, 1e-1))
+    trials = tuple({"penalty": value} for value in (1e-3, 1e-4, 3e-4, 3e-3, 1e-2, 1e-1))
 
-    def __init__(self, *, penalty: float = 1e-4) -> None:
+    def __init__(self, *, penalty: float = 1e-3) -> None:
         super().__init__(1.0, penalty)
 
 
@@ -106,9 +106,9 @@ class IVoroND(_IVoro):
     """
 
     parametrised, divided = True, True
-    trials = tuple({"power": p, "penalty": value} for p in (0.6, 0.8) for value in (1e-4, 1e-3, 1e-2))
+    trials = tuple({"power": p, "penalty": value} for p in (0.6, 0.8) for value in (1e-3, 3e-3, 1e-2))
 
-    def __init__(self, *, power: float = 0.6, penalty: float = 1e-4) -> None:
+    def __init__(self, *, power: float = 0.6, penalty: float = 1e-3) -> None:
         super().__init__(power, penalty)
 
 

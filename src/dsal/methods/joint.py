@@ -10,21 +10,19 @@ from numpy.typing import NDArray
 
 from dsal.errors import InputError
 from dsal.methods.analytic import Streams
-from dsal.methods.arrays import Array, ArrayMethod, nothing
+from dsal.methods.arrays import Array, ArrayMethod, grown, nothing
 from dsal.methods.contract import Samples
 
 
 class _Joint(ArrayMethod):
-    """Keeps every sample; nothing else has to be kept."""
+    """Keeps every sample."""
 
-    learned = ("samples_", "labels_")
     keeps_samples = True
     takes_returning_classes = True
 
     def __init__(self) -> None:
         self.samples_: Samples = nothing(dtype=np.float32)
         self.labels_: NDArray[np.int64] = nothing(0, dtype=np.int64)
-        self._fitted = False
 
     @property
     def classes_seen(self) -> int:
@@ -34,23 +32,13 @@ class _Joint(ArrayMethod):
         if not np.isin(classes, y).all():
             raise InputError("a class of the phase has no samples")
         samples = np.concatenate([self.samples_.reshape(-1, X.shape[1]), X])
-        self.samples_, self.labels_ = samples, np.concatenate([self.labels_, y])
-        self._fit()
-        self._fitted = True
-
-    def _scores(self, X: Array) -> Array:
-        if not self._fitted:  # as after loading
-            self._fit()
-            self._fitted = True
-        return self._predict(X)
+        labels = np.concatenate([self.labels_, y])
+        self._fit(samples, labels)
+        self.samples_, self.labels_ = samples, labels
 
     @abstractmethod
-    def _fit(self) -> None:
-        """Train on all samples kept."""
-
-    @abstractmethod
-    def _predict(self, X: Array) -> Array:
-        """Scores (n, classes_seen) of features (n, d)."""
+    def _fit(self, X: Samples, y: NDArray[np.int64]) -> None:
+        """Train on all samples so far: X (n, d) of classes y (n,)."""
 
 
 class JointRidge(_Joint):
@@ -62,6 +50,7 @@ class JointRidge(_Joint):
         seed: of the expansion.
     """
 
+    learned = ("samples_", "labels_")
     seed_varies = "the random expansion"
     trials = tuple({"gamma": value} for value in (0.1, 0.01, 1.0, 10.0, 100.0, 1000.0))
 
@@ -70,11 +59,14 @@ class JointRidge(_Joint):
         self.expansion_size, self.gamma, self.seed = expansion_size, gamma, seed
         self._streams = self._fresh()
 
-    def _fit(self) -> None:
-        self._streams = self._fresh()
-        self._streams.learn(self.samples_, self.labels_, range(self.classes_seen))
+    def _fit(self, X: Samples, y: NDArray[np.int64]) -> None:
+        streams = self._fresh()
+        streams.learn(X, y, range(int(y.max()) + 1))
+        self._streams = streams
 
-    def _predict(self, X: Array) -> Array:
+    def _scores(self, X: Array) -> Array:
+        if not self._streams.classes_seen:  # the samples were loaded: they are all that is kept
+            self._fit(self.samples_, self.labels_)
         return self._streams.scores(X)
 
     def _fresh(self) -> Streams:
@@ -90,33 +82,37 @@ class JointRidge(_Joint):
 
 
 class JointLogistic(_Joint):
-    """Multinomial logistic regression on the features (scikit-learn's), fitted anew to all samples.
+    """Multinomial logistic regression on the features (scikit-learn's), fitted to all samples.
 
     Args:
         penalty: C of scikit-learn; larger fits closer.
     """
 
-    trials = tuple({"penalty": value} for value in (1.0, 0.001, 0.01, 0.1, 10.0, 100.0))
+    learned = ("samples_", "labels_", "weights_", "bias_")
+    trials = tuple({"penalty": value} for value in (1.0, 0.001, 0.01, 0.1, 0.3, 10.0))
 
     def __init__(self, *, penalty: float = 1.0) -> None:
         if penalty <= 0.0:
             raise InputError(f"penalty must be above 0, got {penalty}")
         super().__init__()
         self.penalty = penalty
-        self._weights, self._bias = nothing(), nothing(0)
+        self.weights_, self.bias_ = nothing(), nothing(0)
 
-    def _fit(self) -> None:
+    def _fit(self, X: Samples, y: NDArray[np.int64]) -> None:
         from sklearn.linear_model import LogisticRegression
 
-        if self.classes_seen == 1:
-            self._weights, self._bias = np.zeros((1, self.samples_.shape[1])), np.zeros(1)
-            return
-        model = LogisticRegression(C=self.penalty, max_iter=1000)
-        model.fit(self.samples_.astype(np.float64), self.labels_)
-        two = self.classes_seen == 2  # scikit-learn then fits one row for the second class against the first
-        self._weights = np.concatenate([-model.coef_, model.coef_]) if two else model.coef_
-        self._bias = np.concatenate([-model.intercept_, model.intercept_]) if two else model.intercept_
+        classes, width = int(y.max()) + 1, X.shape[1]
+        weights, bias = grown(self.weights_, classes, width), grown(self.bias_, classes)
+        if classes > 1:
+            model = LogisticRegression(C=self.penalty, max_iter=1000, warm_start=True)
+            if classes > 2:  # begin where the last phase ended: the optimum is the same, and nearer
+                model.coef_, model.intercept_ = weights, bias
+            model.fit(X.astype(np.float64), y)
+            weights, bias = model.coef_, model.intercept_
+            if classes == 2:  # scikit-learn fits one row for the second class, against the first
+                weights, bias = np.concatenate([-weights, weights]), np.concatenate([-bias, bias])
+        self.weights_, self.bias_ = weights, bias
 
-    def _predict(self, X: Array) -> Array:
-        scores: Array = X @ self._weights.T + self._bias
+    def _scores(self, X: Array) -> Array:
+        scores: Array = X @ self.weights_.T + self.bias_
         return scores
