@@ -105,7 +105,9 @@ def damaged(folder: Path, picture: Image.Image, kind: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("kind", "reason"), [("empty", "is empty"), ("text", "not an image"), ("torn", "truncated|broken|OSError")])
+@pytest.mark.parametrize(
+    ("kind", "reason"), [("empty", "is empty"), ("text", "not an image"), ("torn", "truncated|broken|OSError")]
+)
 def test_damage_names_the_file(picture: Image.Image, tmp_path: Path, kind: str, reason: str) -> None:
     path = damaged(tmp_path, picture, kind)
     with pytest.raises(FileFormatError, match=reason) as caught:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from dsal.errors import FileFormatError, InputError, UnknownNameError
@@ -158,6 +158,6 @@ def _reason(path: Path, error: BaseException) -> str:
         return "there is no such file"
     if path.stat().st_size == 0:
         return "the file is empty"
-    if isinstance(error, Image.UnidentifiedImageError):
+    if isinstance(error, UnidentifiedImageError):
         return "it is not an image, or of a format that is not supported"
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

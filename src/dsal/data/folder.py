@@ -11,9 +11,8 @@ from pathlib import Path
 from dsal.errors import InputError, MissingDataError
 
 SUFFIXES = frozenset(
-    f".{suffix}"
-    for suffix in ("avif", "bmp", "gif", "ico", "jfif", "jp2", "jpe", "jpeg", "jpg", "pbm", "pgm", "png", "pnm", "ppm")
-    + ("tga", "tif", "tiff", "webp")
+    {".avif", ".bmp", ".gif", ".ico", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm", ".png"}
+    | {".pnm", ".ppm", ".tga", ".tif", ".tiff", ".webp"}
 )
 """How the names of image files end, in small letters."""
 
