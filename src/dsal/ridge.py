@@ -171,13 +171,9 @@ class Ridge:
     @classmethod
     def from_state(cls, state: dict[str, Array], gamma: float, backend: Backend | None = None) -> Ridge:
         """The ridge whose :meth:`state` this was, bit for bit."""
-        factor, targets = state["factor"], state["targets"]
-        d = targets.shape[1]
-        if factor.shape != (d * (d + 1) // 2,):
-            raise InputError(f"not the state of a ridge: factor {factor.shape}, targets {targets.shape}")
-        ridge = cls(d, gamma, backend)
-        ridge._square = ridge.backend.unpack(factor, d)
-        ridge._targets = torch.from_numpy(targets).to(ridge.backend.device).T
+        ridge = cls(state["targets"].shape[1], gamma, backend)
+        ridge._square = ridge.backend.unpack(state["factor"], ridge.size)
+        ridge._targets = torch.from_numpy(state["targets"]).to(ridge.backend.device).T
         ridge._empty = False
         return ridge
 

@@ -1,4 +1,4 @@
-"""The paper, word for word: slow, explicit inverses, one phase at a time. What the package computes must agree with it."""
+"""The paper, word for word: slow, with explicit inverses, a whole phase at a time. The package must agree with it."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dsal.activations import name_of
-from dsal.classifier.calibration import Calibration
+from dsal.classifier.calibration import GRID, Calibration
 from dsal.classifier.labels import kind_of, label_array
 from dsal.classifier.learned import Learned
 from dsal.classifier.options import Options
@@ -73,6 +73,7 @@ def load(model: DSALClassifier, path: StrPath, device: str | torch.device) -> No
 
 def _learned(model: DSALClassifier, arrays: dict[str, NDArray[Any]], meta: dict[str, Any]) -> Learned:
     options = Options.of(model)
+    _check_shapes(arrays, classes=len(meta["classes"]), features=meta["features"], d=options.size)
     tensors = {name: torch.from_numpy(array).to(options.backend.device) for name, array in arrays.items()}
     prefix = "expansion."
     buffers = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
@@ -94,6 +95,20 @@ def _learned(model: DSALClassifier, arrays: dict[str, NDArray[Any]], meta: dict[
         streams=streams,
         frozen=weights if streams is None else None,
     )
+
+
+def _check_shapes(arrays: dict[str, NDArray[Any]], classes: int, features: int, d: int) -> None:
+    """Shapes that do not fit would crash later, in LAPACK."""
+    stream = {"weights": (classes, d), "targets": (classes, d), "factor": (d * (d + 1) // 2,)}
+    expected: dict[str, tuple[int, ...]] = {
+        "calibration": GRID.shape,
+        "class_weight": (classes,),
+        "expansion.projection": (features, d),
+        **{f"{name}.{part}": shape for name in ("main", "comp") for part, shape in stream.items()},
+    }
+    for name, array in arrays.items():
+        if array.shape != expected.get(name, array.shape):
+            raise ValueError(f"{name} has shape {array.shape}, not {expected[name]}")
 
 
 def _plain(value: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import column_or_1d
+from sklearn.utils import assert_all_finite, column_or_1d
 from torch import Tensor
 
 from dsal.errors import InputError
@@ -29,9 +29,11 @@ def label_array(y: Any) -> NDArray[Any]:
         y = _of_one_type(list(y))
     try:
         array: NDArray[Any] = column_or_1d(y, warn=True)
+        kind = kind_of(array)
+        if kind == "float":
+            assert_all_finite(array, input_name="y")
     except ValueError as error:
         raise InputError(str(error)) from error
-    kind = kind_of(array)
     if kind == "float" and not (array == np.floor(array)).all():
         raise InputError("Unknown label type: continuous. Labels name classes: use whole numbers or strings")
     return array.astype(_TYPES[kind], copy=False) if kind in _TYPES else array

@@ -156,6 +156,7 @@ class Learned:
 
     def without(self, phase: Phase) -> Learned:
         """Unlearn rows, in the main stream; classes that have none left leave."""
+        learner = self.learner
         columns = self._known_columns(phase)
         weight = self.class_weight.copy()
         weight[columns] -= phase.weights
@@ -165,9 +166,9 @@ class Learned:
         kept = np.flatnonzero((weight > slack) | (self.class_weight == 0))  # declared, but never seen: stays
         if not weight[kept].any():
             raise InputError("nothing would be left of the model: make a new one instead")
-        with self.learner.guard():
-            self.learner.unlearn(lambda: self._blocks(phase, self.classes), self._tensor(columns))
-            self.learner.keep(self._tensor(kept))
+        with learner.guard():
+            learner.unlearn(lambda: self._blocks(phase, self.classes), self._tensor(columns))
+            learner.keep(self._tensor(kept))
         return replace(self, classes=self.classes[kept], class_weight=weight[kept])
 
     def leave_one_out(self, phase: Phase, compensation: float) -> NDArray[np.float64]:
@@ -182,7 +183,7 @@ class Learned:
 
     def _extended(self, labels: NDArray[Any]) -> NDArray[Any]:
         """The classes, then those of ``labels`` that are new, sorted."""
-        if len(self.classes) and kind_of(labels) != kind_of(self.classes):
+        if kind_of(labels) != kind_of(self.classes):
             raise InputError(f"labels mix types ({kind_of(self.classes)}, {kind_of(labels)}): use one type of label")
         return np.concatenate([self.classes, np.unique(labels[columns_of(labels, self.classes) < 0])])
 

@@ -1,0 +1,61 @@
+"""Importing the package costs little and does nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import dsal
+
+
+def run(code: str) -> Any:
+    output = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True, check=True).stdout
+    return json.loads(output)
+
+
+def test_import_costs_under_two_seconds_beyond_torch() -> None:
+    """Processor time, all public names included."""
+    code = """
+import json, time
+import torch, torch.nn
+start = time.process_time()
+import dsal
+bare = time.process_time() - start
+for name in dsal.__all__:
+    getattr(dsal, name)
+print(json.dumps([bare, time.process_time() - start]))
+"""
+    bare, everything = min(run(code) for _ in range(2))
+    assert bare < 0.1
+    assert everything < 2.0
+
+
+def test_import_starts_no_threads_and_touches_no_files() -> None:
+    """Nothing is written, nothing but Python modules is read, and there is one thread before and after."""
+    code = """
+import json, os, sys, threading
+touched = []
+code = (".py", ".pyc", ".so", ".pth")
+def watch(event, arguments):
+    opened = event == "open" and not str(arguments[0]).endswith(code)
+    if opened or event.startswith(("os.mkdir", "os.rename", "os.remove", "socket", "subprocess")):
+        touched.append([event, str(arguments[0])])
+sys.addaudithook(watch)
+import dsal
+tasks = len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 1
+print(json.dumps([touched, threading.active_count(), tasks, "torch" in sys.modules]))
+"""
+    touched, threads, tasks, torch_too = run(code)
+    assert touched == []
+    assert threads == 1
+    assert tasks == 1
+    assert not torch_too  # imported with the first name that needs it
+
+
+def test_public_names_are_there_and_no_others() -> None:
+    for name in dsal.__all__:
+        assert getattr(dsal, name).__doc__
+    assert set(dsal.__all__) <= set(dir(dsal))
+    assert not hasattr(dsal, "numpy")

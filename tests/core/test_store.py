@@ -1,0 +1,164 @@
+"""Files: whole or not there, and never believed without a check."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import save_file
+
+from dsal.errors import FileFormatError
+from dsal.store import atomic_write, load_tensors, save_tensors
+
+ARRAYS = {
+    "matrix": np.arange(6.0).reshape(2, 3).T,  # not C-contiguous
+    "scalar": np.array(3, dtype=np.int64),
+    "empty": np.zeros((0, 4), dtype=np.float32),
+}
+META = {"kind": "thing", "names": ["ä", "b"], "depth": {"a": [1, 2.5, None, True]}}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "thing.safetensors"
+    save_tensors(path, {**ARRAYS, "tensor": torch.ones(3, dtype=torch.float16)}, META)
+    return path
+
+
+def test_what_is_saved_is_loaded(file: Path) -> None:
+    arrays, meta = load_tensors(file, kind="thing")
+    assert meta == META
+    assert arrays.keys() == {*ARRAYS, "tensor"}
+    for name, array in ARRAYS.items():
+        assert arrays[name].dtype == array.dtype
+        assert arrays[name].shape == array.shape
+        assert np.array_equal(arrays[name], array)
+    assert arrays["tensor"].dtype == np.float16
+
+
+def test_equal_contents_make_equal_files(file: Path, tmp_path: Path) -> None:
+    again = tmp_path / "again"
+    arrays, meta = load_tensors(file)
+    save_tensors(again, dict(reversed(arrays.items())), dict(reversed(meta.items())))
+    assert again.read_bytes() == file.read_bytes()
+
+
+def test_permissions_are_those_of_any_new_file(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "other").touch()
+    assert file.stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+def test_a_torn_file_is_refused_wherever_it_is_torn(file: Path) -> None:
+    whole = file.read_bytes()
+    for length in range(0, len(whole), 13):
+        file.write_bytes(whole[:length])
+        with pytest.raises(FileFormatError, match=str(file)):
+            load_tensors(file)
+
+
+def test_a_single_flipped_bit_is_noticed_wherever_it_is(file: Path) -> None:
+    whole = bytearray(file.read_bytes())
+    for place in range(len(whole)):
+        whole[place] ^= 1
+        file.write_bytes(whole)
+        with pytest.raises(FileFormatError):
+            load_tensors(file)
+        whole[place] ^= 1
+
+
+def test_a_later_version_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "future"
+    save_file({"a": np.ones(2)}, path, {"dsal": json.dumps({"format": 2, "sha256": "", "meta": "{}"})})
+    with pytest.raises(FileFormatError, match=r"format version 2; .* Upgrade dsal"):
+        load_tensors(path)
+
+
+def test_foreign_files_are_refused(tmp_path: Path, file: Path) -> None:
+    save_file({"a": np.ones(2)}, tmp_path / "plain")
+    (tmp_path / "text").write_text("hello")
+    (tmp_path / "nothing").touch()
+    torch.save({"a": torch.ones(2)}, tmp_path / "pickle")
+    save_file({"a": np.ones(2)}, tmp_path / "strange", {"dsal": "[1, 2]"})
+    for name in ("plain", "text", "nothing", "pickle", "strange"):
+        with pytest.raises(FileFormatError, match=name):
+            load_tensors(tmp_path / name)
+    with pytest.raises(FileFormatError, match="holds a 'thing', not a 'model'"):
+        load_tensors(file, kind="model")
+    for missing in (tmp_path / "missing", tmp_path):
+        with pytest.raises(FileNotFoundError):
+            load_tensors(missing)
+
+
+def test_an_error_while_writing_leaves_the_old_file_and_no_litter(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+
+    def write_half_then_fail() -> None:
+        with atomic_write(path) as temporary:
+            temporary.write_text("half of the n")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        write_half_then_fail()
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+    with atomic_write(path) as temporary:
+        temporary.write_text("new")
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_leaves_the_old_file(file: Path) -> None:
+    """A limit on the size of files stands for the full disk: the write fails in the middle."""
+    before = file.read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, limits[1]))
+    try:
+        with pytest.raises(OSError, match="could not write"):
+            save_tensors(file, {"large": np.ones(2**20)}, META)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert file.read_bytes() == before
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        save_tensors(tmp_path / "none" / "file", ARRAYS, META)
+
+
+KILLED = """
+import sys, numpy as np
+from dsal.store import save_tensors
+large = {str(i): np.full(2**20, i, dtype=np.float64) for i in range(40)}
+print("ready", flush=True)
+while True:
+    save_tensors(sys.argv[1], large, {"kind": "large"})
+"""
+
+
+@pytest.mark.parametrize("delay", [0.05, 0.2, 0.5])
+def test_killed_in_the_middle_of_writing_the_file_is_whole(file: Path, delay: float) -> None:
+    """The process saves 320 MB over and over; whenever it dies, there is a whole file, old or new."""
+    process = subprocess.Popen([sys.executable, "-c", KILLED, str(file)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    deadline = time.monotonic() + 60
+    while not list(file.parent.glob(".*.tmp")) and time.monotonic() < deadline:
+        time.sleep(0.001)
+    time.sleep(delay)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    arrays, meta = load_tensors(file)
+    assert meta["kind"] in ("thing", "large")
+    assert len(arrays) == (4 if meta["kind"] == "thing" else 40)
