@@ -207,7 +207,8 @@ class Torch(Backend):
         factor.copy_(torch.linalg.qr(torch.cat([factor, rows]), mode="r").R)
 
     def add_factor_to_gram_(self, gram: Tensor, factor: Tensor) -> None:
-        gram.addmm_(factor.T, factor)
+        u = factor.triu()  # it may come from LAPACK, with anything below the diagonal
+        gram.addmm_(u.T, u)
 
     def factor_(self, gram: Tensor) -> None:
         factor, info = torch.linalg.cholesky_ex(gram, upper=True)

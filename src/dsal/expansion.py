@@ -43,7 +43,8 @@ class Expansion(nn.Module, ABC):
             features: width of the input.
             size: width of the output.
             seed: where randomness comes from, on the CPU and in float64: the same numbers on every device.
-            rows: rows of the first phase, picked at random (``size`` x d_in); empty unless ``wants_rows``.
+            rows: rows of the first phase, picked at random (n x d_in); ``size`` or more, if there are so many, where
+                ``wants_rows``.
         """
 
     @abstractmethod

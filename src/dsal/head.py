@@ -53,6 +53,6 @@ class AnalyticHead(nn.Module):
             logits = logits + self.compensation * product(self.activation(z), self.comp)
         return logits
 
-    def detached(self, dtype: torch.dtype) -> AnalyticHead:
-        """A copy of its own in another precision."""
+    def copied(self, dtype: torch.dtype) -> AnalyticHead:
+        """A copy that shares nothing, in another precision."""
         return deepcopy(self).to(dtype)

@@ -149,13 +149,13 @@ class Ridge:
         if self._guarded:  # the outer guard will do
             yield
             return
-        targets, weights = self._targets, self._weights
-        kept = None if self._empty else self.backend.keep_(self._square)
+        targets, weights, empty = self._targets, self._weights, self._empty
+        kept = None if empty else self.backend.keep_(self._square)
         try:
             self._targets, self._weights, self._guarded = targets.T.clone().T, None, True
             yield
         except BaseException:
-            self._targets, self._weights = targets, weights
+            self._targets, self._weights, self._empty = targets, weights, empty
             if kept is None:
                 self._square.zero_().diagonal().fill_(math.sqrt(self.gamma))
             else:

@@ -80,9 +80,10 @@ class DualStream:
         Args:
             read: gives the blocks of the phase, twice.
             rows: how many rows they hold.
-            present: the columns of the classes in this phase (int64, sorted).
+            present: the columns of the classes in this phase (int64).
             classes: how many columns there are from now on.
         """
+        present = present.sort().values
         kept = self._kept(present, self.main.classes == 0, classes)
         with self.guard():
             for ridge in self._ridges():

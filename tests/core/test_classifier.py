@@ -26,12 +26,8 @@ from dsal.errors import InputError, MemoryNeededError
 from .conftest import Joint, Rows
 from .oracle import Array, PaperDSAL, joint_weights, one_hot, relu
 
-EXPECTED_FAILURES: dict[str, str] = {}  # check: reason; at most three
 
-
-@parametrize_with_checks(
-    [DSALClassifier(expansion_size=64)], expected_failed_checks=lambda estimator: EXPECTED_FAILURES
-)
+@parametrize_with_checks([DSALClassifier(expansion_size=64)])  # none is expected to fail
 def test_scikit_learns_own_checks(estimator: DSALClassifier, check: Any) -> None:
     check(estimator)
 

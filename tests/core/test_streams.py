@@ -41,14 +41,16 @@ def reader(x: Array, y: NDArray[np.int64], size: int = 128, weight: Array | None
         for i in range(0, len(x), size):
             chosen = slice(i, i + size)
             weights = None if weight is None else torch.tensor(weight[chosen])
-            yield Block(torch.tensor(x[chosen]), torch.tensor(y[chosen]), weights)
+            yield Block(torch.tensor(x[chosen].copy()), torch.tensor(y[chosen].copy()), weights)
 
     return read
 
 
 def learn(streams: DualStream, x: Array, y: NDArray[np.int64], size: int = 128, weight: Array | None = None) -> None:
     classes = max(streams.main.classes, int(y.max()) + 1)
-    streams.learn(reader(x, y, size, weight), len(x), torch.tensor(np.unique(y)), classes)
+    _, first = np.unique(y, return_index=True)
+    present = torch.tensor(y[np.sort(first)])  # in order of appearance
+    streams.learn(reader(x, y, size, weight), len(x), present, classes)
 
 
 def logits(streams: DualStream, x: Array, compensation: float = C) -> Array:
@@ -116,7 +118,13 @@ def additive(
 def test_classes_may_come_back(rows: Rows, cleanse: bool) -> None:
     """Cleansing keeps the columns of the classes present, at first all; without it all columns are kept."""
     odd = rows.y % 2 == 1
-    phases = [rows.phase(0, 100), (rows.x[odd], rows.y[odd]), rows.phase(10, 12)]
+    again = np.arange(len(rows.y)) % 3 == 0
+    phases = [
+        rows.phase(0, 100),
+        (rows.x[odd], rows.y[odd]),
+        (rows.x[again][::-1], rows.y[again][::-1]),  # all classes, in reverse
+        rows.phase(10, 12),
+    ]
     streams = streams_of(128, cleanse=cleanse)
     for x, y in phases:
         learn(streams, x, y)
@@ -172,6 +180,7 @@ def test_a_phase_that_fails_leaves_every_bit_of_both_streams(rows: Rows, fails_i
     with pytest.raises(OSError, match="the disk is gone"):
         streams.learn(failing, len(x), torch.arange(50, 60), 60)
     assert {name: array.tobytes() for name, array in streams.state().items()} == before
+    assert streams.main._empty == fresh
 
 
 def test_leaving_one_out_of_both_streams(rows: Rows) -> None:

@@ -21,8 +21,6 @@ from dsal.classifier.options import Options, checked_compensation, seed_of
 from dsal.errors import InputError
 from dsal.store import StrPath
 
-_CHANGEABLE = {"compensation", "device"}  # parameters that may change after learning has begun
-
 
 class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Learns new classes in closed form, forgets none, keeps no data.
@@ -214,7 +212,7 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
 
     def _settings(self) -> dict[str, Any]:
         """The parameters that are fixed from the first phase on."""
-        return {name: value for name, value in self.get_params(deep=False).items() if name not in _CHANGEABLE}
+        return {name: value for name, value in self.get_params(deep=False).items() if name != "compensation"}
 
     def _survey(self, X: Any, y: Any, sample_weight: Any) -> Phase:
         """Read and check rows for a model that has learned before."""

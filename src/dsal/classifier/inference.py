@@ -68,7 +68,7 @@ class Inference:
 
     def to_torch(self, dtype: torch.dtype = torch.float32) -> AnalyticHead:
         """A ``torch.nn.Module`` of its own, features to logits, with the labels in its attribute ``classes``."""
-        return self._head().detached(dtype)
+        return self._head().copied(dtype)
 
     @property
     def projection_(self) -> Array:
@@ -96,12 +96,15 @@ class Inference:
     def _logits(self, X: Any, dtype: Any = "float64") -> Array:
         head, x, precision = self._head(), read_features(self, X), _precision(dtype)
         if precision != torch.float64:
-            head = head.detached(precision)
+            head = head.copied(precision)
         backend = self._learned.backend
         size = max(_BLOCK_NUMBERS // head.main.shape[0], 1)
-        pieces = [torch.tensor(x[i : i + size], dtype=precision, device=backend.device) for i in range(0, len(x), size)]
+        logits = np.empty((len(x), head.main.shape[1]), dtype=np.float32 if precision == torch.float32 else np.float64)
         with torch.no_grad():
-            return np.concatenate([head(piece, backend.product).cpu().numpy() for piece in pieces])
+            for i in range(0, len(x), size):
+                piece = torch.tensor(x[i : i + size], dtype=precision, device=backend.device)
+                logits[i : i + size] = head(piece, backend.product).cpu().numpy()
+        return logits
 
 
 def _precision(dtype: Any) -> torch.dtype:
