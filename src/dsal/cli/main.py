@@ -17,6 +17,7 @@ from dsal import __version__
 from dsal.cli.extract import extract
 from dsal.cli.pretrain import pretrain
 from dsal.cli.report import report
+from dsal.cli.reproduce import reproduce
 from dsal.cli.run import run
 from dsal.errors import DSALError, InputError
 
@@ -30,6 +31,7 @@ app.command()(run)
 app.command()(pretrain)
 app.command()(extract)
 app.command()(report)
+app.command()(reproduce)
 
 
 def _version(wanted: bool) -> None:

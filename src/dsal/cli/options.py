@@ -108,7 +108,7 @@ def _option(key: str) -> str:
 def _checked(name: str, value: Any) -> Any:
     """The value as the option's type, where it can be meant."""
     if name == "seeds":
-        return _seeds(value)
+        return read_seeds(value)
     if name == "class_order" and type(value) is int:
         return str(value)
     kinds = set(get_args(_HINTS[name]) or (_HINTS[name],)) - {NoneType}
@@ -120,10 +120,10 @@ def _checked(name: str, value: Any) -> Any:
     return value
 
 
-def _seeds(value: Any) -> tuple[int, ...]:
+def read_seeds(value: Any) -> tuple[int, ...]:
     """Seeds from a number, a list of numbers, or their text with commas.
 
-    >>> _seeds("0,1,2"), _seeds([4, 5]), _seeds(7)
+    >>> read_seeds("0,1,2"), read_seeds([4, 5]), read_seeds(7)
     ((0, 1, 2), (4, 5), (7,))
     """
     given = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else [value]

@@ -1,0 +1,1 @@
+"""The paper's tables and figures, each a short file; what they share is trained once."""

@@ -1,0 +1,141 @@
+"""Trainings on disk: one file for each stream, written when its training is finished and never trained again.
+
+A folder belongs to one choice of data and sizes; another choice is refused rather than mixed in.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from itertools import groupby
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from dsal.errors import InputError
+from dsal.evaluation.experiment import Setting, prepare
+from dsal.evaluation.provenance import provenance
+from dsal.experiments.plan import Need, Plan, named_file
+from dsal.experiments.training import MAIN, Measurement, train
+from dsal.store import atomic_write, load_tensors, save_tensors
+
+_KIND = "training of a reproduction"
+_TOGETHER = 3  # compensation streams on one main stream: each takes another d x d matrix
+
+
+@dataclass(frozen=True)
+class Job:
+    """Needs that one training serves: the same data set, K and seed."""
+
+    needs: tuple[Need, ...]
+
+    @property
+    def title(self) -> str:
+        """What is trained, in words."""
+        need = self.needs[0]
+        names = ", ".join(each.stream.name for each in self.needs)
+        return f"{named_file(need.dataset)}, K = {need.phases}, seed {need.seed}: {names}"
+
+
+class Archive:
+    """The folder of a reproduction."""
+
+    def __init__(self, plan: Plan, out: Path) -> None:
+        self.plan, self.out = plan, out
+
+    def open(self, needs: Sequence[Need]) -> None:
+        """Make the folder, or check that what it holds was made from the same data with the same options.
+
+        Raises:
+            InputError: it was not.
+        """
+        self.out.mkdir(parents=True, exist_ok=True)
+        path = self.out / "data.json"
+        stored = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        for need in {need.dataset: need for need in needs}.values():
+            setting, name = self.setting(need), named_file(need.dataset)
+            options = ("expansion_size", "gamma", "compensation", "class_order", "features")
+            asked = {"sha256": setting.data.fingerprint, **{key: setting.config[key] for key in options}}
+            before = stored.setdefault(name, asked)
+            changed = [f"{key} ({before.get(key)} there, {asked[key]} here)" for key in asked
+                       if before.get(key) != asked[key]]  # fmt: skip
+            if changed:
+                raise InputError(f"{self.out} holds trainings on {name} with other {', '.join(changed)}")
+        with atomic_write(path) as temporary:
+            temporary.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
+
+    def jobs(self, needs: Sequence[Need]) -> list[Job]:
+        """The trainings that are still to be done, as few as possible."""
+        missing = sorted({need for need in needs if not self._path(need, need.stream.name).is_file()})
+        jobs = []
+        for _, together in groupby(missing, key=lambda need: (need.dataset, need.phases, need.seed)):
+            same = list(together)
+            jobs += [Job(tuple(same[i : i + _TOGETHER])) for i in range(0, len(same), _TOGETHER)]
+        return jobs
+
+    def run(self, jobs: Sequence[Job]) -> Iterator[Job]:
+        """Train them in turn; yields each one as its files are written."""
+        for job in jobs:
+            first, began = job.needs[0], perf_counter()
+            setting = self.setting(first)
+            origin = provenance(setting.data, setting.origin)
+            options = setting.experiment
+            if options.expansion_size is None or options.gamma is None:
+                raise InputError("a training needs its size and gamma")
+            measured = train(
+                setting.data,
+                setting.scenario,
+                [need.stream for need in job.needs],
+                size=options.expansion_size,
+                gamma=options.gamma,
+                ratio=self.plan.compensation,
+                seed=first.seed,
+            )
+            seconds = (perf_counter() - began) / len(job.needs)
+            facts = {"kind": _KIND, "provenance": origin, "seconds": seconds}
+            for name, measurement in measured.items():
+                path = self._path(first, name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                _save(path, measurement, facts)
+            yield job
+
+    def setting(self, need: Need, method: str = "ds-al", seeds: tuple[int, ...] | None = None) -> Setting:
+        """Data and scenario of a need."""
+        return prepare(self.plan.experiment(need, method, seeds), lambda what, done, total: None)
+
+    def main(self, need: Need) -> Measurement:
+        """The main stream of a training: ACIL."""
+        return self._load(self._path(need, MAIN))[0]
+
+    def stream(self, need: Need) -> Measurement:
+        """Both streams of a training: DS-AL."""
+        return self._load(self._path(need, need.stream.name))[0]
+
+    def origin(self, need: Need) -> dict[str, Any]:
+        """Where the numbers of a training come from."""
+        return self._load(self._path(need, need.stream.name))[1]
+
+    def total_seconds(self) -> float:
+        """What all trainings in the folder took together."""
+        files = (self.out / "trainings").glob("*/*.safetensors")
+        return float(sum(load_tensors(path, kind=_KIND)[1]["seconds"] for path in files if path.stem != MAIN))
+
+    def _path(self, need: Need, name: str) -> Path:
+        folder = f"{named_file(need.dataset)}-k{need.phases}-seed{need.seed}"
+        return self.out / "trainings" / folder / f"{name}.safetensors"
+
+    def _load(self, path: Path) -> tuple[Measurement, dict[str, Any]]:
+        arrays, facts = load_tensors(path, kind=_KIND)
+        counts = tuple(arrays[f"counts{k}"] for k in range(len(arrays["hits"])) if f"counts{k}" in arrays)
+        own = {name: arrays[name] for name in _ARRAYS}
+        return Measurement(**own, counts=counts, stored_bytes=facts["stored_bytes"]), facts["provenance"]
+
+
+_ARRAYS = [field.name for field in fields(Measurement) if field.name not in ("counts", "stored_bytes")]
+
+
+def _save(path: Path, measurement: Measurement, facts: dict[str, Any]) -> None:
+    arrays = {name: getattr(measurement, name) for name in _ARRAYS}
+    arrays.update({f"counts{k}": counts for k, counts in enumerate(measurement.counts)})
+    save_tensors(path, arrays, {**facts, "stored_bytes": measurement.stored_bytes})

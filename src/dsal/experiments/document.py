@@ -1,0 +1,134 @@
+"""The reproduction as Markdown and as a page: both are made from its output files alone."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from dsal import __version__
+from dsal.errors import InputError
+from dsal.experiments.item import Block, Picture, Table
+from dsal.experiments.reproduction import ITEMS, read_summaries
+from dsal.report.markup import Markup, el, join
+from dsal.report.styles import css_colors
+from dsal.store import atomic_write
+
+TITLE = "The paper's tables and figures"
+
+
+def write_documents(out: Path) -> tuple[Path, Path]:
+    """Write ``reproduction.md`` and ``reproduction.html`` beside the output files of a reproduction.
+
+    Raises:
+        InputError: there are none.
+    """
+    sections = _sections(out)
+    markdown, page = out / "reproduction.md", out / "reproduction.html"
+    with atomic_write(markdown) as temporary:
+        temporary.write_text(_markdown(sections), encoding="utf-8")
+    with atomic_write(page) as temporary:
+        temporary.write_text(_page(sections, out / "figures"), encoding="utf-8")
+    return markdown, page
+
+
+def _sections(out: Path) -> list[tuple[str, str, list[Block]]]:
+    """(name, title, blocks) of each table and figure there is."""
+    documents = read_summaries(out)
+    if not documents:
+        raise InputError(f"{out} holds no reproduction: run `dsal reproduce --out {out}` first")
+    told = [(name, document) for name, document in documents.items() if "summary" in document]
+    left_out = [(name, document) for name, document in documents.items() if "summary" not in document]
+    sections = [("about", "How these numbers were made", _about(told))] if told else []
+    sections += [(name, ITEMS.get(name).title, ITEMS.get(name).tell(document["summary"])) for name, document in told]
+    sections += [(name, ITEMS.get(name).title, [f"Left out: {document['skipped']}."]) for name, document in left_out]
+    return sections
+
+
+def _about(told: Sequence[tuple[str, dict[str, Any]]]) -> list[Block]:
+    plan, origin = told[0][1]["plan"], told[0][1]["provenance"]
+    backbone = origin["backbone"].get("architecture", "backbone")
+    return [
+        "Every number below is read from the output files of `dsal reproduce`; the paper is Zhuang et al., AAAI 2024.",
+        f"Features: {Path(plan['dataset']).name} ({backbone}, trained on: {origin['backbone_trained_on']}); d_B = "
+        f"{plan['expansion_size']}, gamma = {plan['gamma']:g}, C = {plan['compensation']:g}; phase 0 has half of the "
+        "classes. The average is over phases 0 to K.",
+        f"dsal {origin['dsal']}, commit {origin['commit'] or 'unknown'}, Python {origin['python']}, torch "
+        f"{origin['torch']}, NumPy {origin['numpy']}, SciPy {origin['scipy']}; {origin['cpu']}, {origin['threads']} "
+        f"threads; data sha256 {origin['data_sha256'][:16]}; begun {origin['started']}. All trainings together took "
+        f"{max(document['training_seconds'] for _, document in told) / 60:.1f} minutes.",
+    ]
+
+
+def _markdown(sections: Sequence[tuple[str, str, list[Block]]]) -> str:
+    lines = [f"# {TITLE}", ""]
+    for _, title, blocks in sections:
+        lines += [f"## {title}", ""]
+        for block in blocks:
+            lines += [*_markdown_block(block), ""]
+    return "\n".join(lines[:-1]) + "\n"
+
+
+def _markdown_block(block: Block) -> list[str]:
+    if isinstance(block, str):
+        return [block]
+    if isinstance(block, Picture):
+        return [f"![{block.caption}](figures/{block.key}.png)"]
+    cells = [[cell.replace("|", "\\|") for cell in row] for row in (block.heads, *block.rows)]
+    rule = ["---", *["---:"] * (len(block.heads) - 1)]
+    return [f"| {' | '.join(row)} |" for row in (cells[0], rule, *cells[1:])]
+
+
+def _page(sections: Sequence[tuple[str, str, list[Block]]], figures: Path) -> str:
+    assets = files("dsal.report") / "assets"
+    template, css = (assets.joinpath(f"page.{kind}").read_text("utf-8") for kind in ("html", "css"))
+    body = [
+        el("section", el("h2", title, id=f"{name}-title"), *(_html_block(block, figures) for block in blocks), id=name,
+           aria_labelledby=f"{name}-title")
+        for name, title, blocks in sections
+    ]  # fmt: skip
+    return Template(template).substitute(
+        title=TITLE,
+        subtitle="Our numbers beside those of the paper",
+        policy="default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'",
+        css=css_colors() + css + "figure img{max-width:100%;background:#fff}",
+        contents=join(*(el("a", title.partition(":")[0], href=f"#{name}") for name, title, _ in sections)),
+        body=join(*body),
+        data="",
+        script="",
+        version=join(__version__),
+    )
+
+
+def _html_block(block: Block, figures: Path) -> Markup:
+    if isinstance(block, str):
+        return el("p", *_marked(block))
+    if isinstance(block, Picture):
+        image = base64.b64encode((figures / f"{block.key}.png").read_bytes()).decode("ascii")
+        return el(
+            "figure", Markup(f'<img alt="" src="data:image/png;base64,{image}">'), el("figcaption", block.caption)
+        )
+    return _html_table(block)
+
+
+def _html_table(table: Table) -> Markup:
+    head = [el("th", name, scope="col", class_="num" if column else None) for column, name in enumerate(table.heads)]
+    body = [
+        el("tr", el("th", row[0], scope="row"), *(el("td", cell, class_="num") for cell in row[1:]))
+        for row in table.rows
+    ]
+    drawn = el("table", el("thead", el("tr", *head)), el("tbody", *body))
+    return el("div", drawn, class_="scroll", role="region", tabindex=0, aria_label=table.heads[0] or "numbers")
+
+
+def _marked(text: str) -> list[Markup]:
+    """The text with Markdown's bold and code as elements; these two are all that is used."""
+    pieces = []
+    for number, bold in enumerate(text.split("**")):
+        for place, code in enumerate(bold.split("`")):
+            name = "code" if place % 2 else "b" if number % 2 else None
+            pieces.append(el(name, code) if name else join(code))
+    return pieces

@@ -1,0 +1,217 @@
+"""One main stream with several compensation streams on it, and what is measured of each.
+
+The main stream depends neither on the compensation's activation nor on cleansing, and C acts at inference alone. So one
+training serves ACIL (the main stream), every variant of the compensation stream, and every C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dsal.activations import apply, resolve
+from dsal.blas import Backend, backend_for
+from dsal.data import Scenario
+from dsal.evaluation.metrics import confusion_counts
+from dsal.evaluation.protocol import Split
+from dsal.expansion import RandomProjection
+from dsal.ridge import Blocks, Ridge
+
+RATIOS = tuple(round(0.1 * step, 1) for step in range(21))
+"""C from 0 to 2: every compensation stream is measured at each, after the last phase."""
+SHOWN_RATIO = 1.0
+"""C of Fig. 3, whose best five classes are kept."""
+MOST_CONFUSIONS = 200
+"""Confusion counts of all phases are kept up to this number of classes; beyond it they would take gigabytes."""
+MAIN = "main"
+_BLOCK_BYTES = 2**25  # of one block of expanded rows
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, order=True)
+class Stream:
+    """A compensation stream: its activation, and whether residues of earlier classes are cleansed (PLC)."""
+
+    activation: str = "tanh"
+    cleanse: bool = True
+
+    @property
+    def name(self) -> str:
+        """Names its file."""
+        return self.activation if self.cleanse else f"{self.activation}-uncleansed"
+
+
+@dataclass(frozen=True, eq=False)
+class Measurement:
+    """What is known of a stream after training: the main stream as it is, a compensation stream added to it.
+
+    Attributes:
+        hits: test samples of each class that were taken for what they are, after each phase, at the C of the training:
+            (K + 1, classes).
+        grid: the same after the last phase, for each C of ``RATIOS``: (21, classes); of the main stream for C = 0 only.
+        totals: test samples of each class, (classes,).
+        best: the five best classes of each test sample after the last phase, best first, at C = ``SHOWN_RATIO``;
+            of the main stream without compensation: (n, 5).
+        scores: their logits, (n, 5).
+        seconds: learning and testing, after each phase, the main stream's included: (K + 1, 2).
+        counts: confusion counts after each phase at the C of the training; empty where there are many classes.
+        stored_bytes: what is kept between phases at the end.
+    """
+
+    hits: NDArray[np.int32]
+    grid: NDArray[np.int32]
+    totals: NDArray[np.int32]
+    best: NDArray[np.int32]
+    scores: Array
+    seconds: Array
+    counts: tuple[NDArray[np.int32], ...]
+    stored_bytes: int
+
+
+def train(
+    data: Split, scenario: Scenario, streams: Sequence[Stream], *, size: int, gamma: float, ratio: float, seed: int
+) -> dict[str, Measurement]:
+    """Learn and test all phases.
+
+    Args:
+        data: features.
+        scenario: which classes arrive when.
+        streams: the compensation streams to learn beside the main one.
+        size: d_B.
+        gamma: ridge of all streams.
+        ratio: C to test with after every phase.
+        seed: of the random projection.
+
+    Returns:
+        A measurement for ``"main"`` and for the name of each stream.
+    """
+    train_y, test_y = scenario.positions(data.train_y), scenario.positions(data.test_y)
+    learner = _Learner(data.train_x.shape[1], size, gamma, seed, streams)
+    records = {name: _Record() for name in (MAIN, *(stream.name for stream in streams))}
+    for k, classes in enumerate(scenario.phases):
+        rows, tested = scenario.phase_rows(data.train_y, k), scenario.seen_rows(data.test_y, k)
+        learning = learner.learn(data.train_x[rows], train_y[rows], classes)
+        began = perf_counter()
+        logits = learner.logits(data.test_x[tested])
+        testing = perf_counter() - began
+        for name, record in records.items():
+            record.seconds.append((learning[MAIN] + (learning[name] if name != MAIN else 0.0), testing / len(logits)))
+            record.measure(_mixed(logits, name, ratio), test_y[tested], classes.stop, len(scenario.order))
+    for name, record in records.items():
+        for c in RATIOS[:1] if name == MAIN else RATIOS:
+            record.grid.append(_hits(_mixed(logits, name, c).argmax(1), test_y[tested], len(scenario.order)))
+    totals = np.bincount(test_y, minlength=len(scenario.order)).astype(np.int32)
+    return {
+        name: record.closed(_mixed(logits, name, SHOWN_RATIO), totals, learner.stored_bytes(name))
+        for name, record in records.items()
+    }
+
+
+def _mixed(logits: dict[str, Tensor], name: str, ratio: float) -> Tensor:
+    """X_M W_M + C X_C W_C, eq. (19); for the main stream itself without the second term."""
+    return logits[MAIN] if name == MAIN else logits[MAIN] + ratio * logits[name]
+
+
+def _hits(predicted: Tensor, true: NDArray[np.int64], classes: int) -> NDArray[np.int32]:
+    return np.bincount(true[predicted.cpu().numpy() == true], minlength=classes).astype(np.int32)
+
+
+class _Record:
+    """What comes together phase by phase."""
+
+    def __init__(self) -> None:
+        self.hits: list[NDArray[np.int32]] = []
+        self.grid: list[NDArray[np.int32]] = []
+        self.counts: list[NDArray[np.int32]] = []
+        self.seconds: list[tuple[float, float]] = []
+
+    def measure(self, logits: Tensor, true: NDArray[np.int64], seen: int, classes: int) -> None:
+        predicted = logits.argmax(1)
+        self.hits.append(_hits(predicted, true, classes))
+        if classes <= MOST_CONFUSIONS:
+            self.counts.append(confusion_counts(true, predicted.cpu().numpy(), seen))
+
+    def closed(self, logits: Tensor, totals: NDArray[np.int32], stored_bytes: int) -> Measurement:
+        scores, best = logits.topk(min(5, logits.shape[1]))
+        return Measurement(
+            hits=np.stack(self.hits),
+            grid=np.stack(self.grid),
+            totals=totals,
+            best=best.cpu().numpy().astype(np.int32),
+            scores=scores.cpu().numpy(),
+            seconds=np.array(self.seconds),
+            counts=tuple(self.counts),
+            stored_bytes=stored_bytes,
+        )
+
+
+class _Learner:
+    """The ridges of all streams on one random projection; :class:`dsal.streams.DualStream` with more than one other."""
+
+    def __init__(self, features: int, size: int, gamma: float, seed: int, streams: Sequence[Stream]) -> None:
+        self.backend: Backend = backend_for("auto")
+        nothing = torch.empty(0, features, dtype=torch.float64)
+        self.expansion = RandomProjection.build(features, size, seed, nothing).to(self.backend.device)
+        self.main, self.relu = Ridge(size, gamma, self.backend), resolve("relu")
+        self.comps = {stream: Ridge(size, gamma, self.backend) for stream in streams}
+
+    def learn(self, X: NDArray[Any], y: NDArray[np.int64], classes: range) -> dict[str, float]:
+        """Learn a phase of new classes; returns the seconds of each stream."""
+        first, seconds, began = self.main.classes == 0, {}, perf_counter()
+        columns = torch.from_numpy(y).to(self.backend.device)
+        present, seen = self._range(classes), self._range(range(classes.stop))
+        self.main.grow(len(classes))
+        self.main.update(self._main_blocks(X, columns, present), len(X), present)
+        seconds[MAIN] = perf_counter() - began
+        for stream, comp in self.comps.items():
+            began = perf_counter()
+            kept = present if stream.cleanse and not first else seen  # (15)
+            comp.grow(len(classes))
+            weights = self.main.weights(None if kept is seen else kept)
+            comp.update(self._residue_blocks(X, columns, kept, weights, stream.activation), len(X), kept)
+            seconds[stream.name] = perf_counter() - began
+        return seconds
+
+    def logits(self, X: NDArray[Any]) -> dict[str, Tensor]:
+        """X_M W_M, and X_C W_C of each compensation stream: (n x classes seen)."""
+        parts: dict[str, list[Tensor]] = {MAIN: [], **{stream.name: [] for stream in self.comps}}
+        for _, z in self._expanded(X):
+            parts[MAIN].append(self.backend.product(apply(self.relu, z), self.main.weights()))
+            for stream, comp in self.comps.items():
+                x = apply(resolve(stream.activation), z)
+                parts[stream.name].append(self.backend.product(x, comp.weights()))
+        return {name: torch.cat(part) for name, part in parts.items()}
+
+    def stored_bytes(self, name: str) -> int:
+        """The projection, and for each stream in use a packed triangle and Q."""
+        d_in, d = self.expansion.projection.shape
+        return 8 * (d_in * d + (1 if name == MAIN else 2) * (d * (d + 1) // 2 + d * self.main.classes))
+
+    def _main_blocks(self, X: NDArray[Any], columns: Tensor, which: Tensor) -> Blocks:
+        for rows, z in self._expanded(X):
+            yield apply(self.relu, z), (columns[rows, None] == which).double()  # (7)
+
+    def _residue_blocks(
+        self, X: NDArray[Any], columns: Tensor, kept: Tensor, weights: Tensor, activation: str
+    ) -> Blocks:
+        for rows, z in self._expanded(X):
+            fitted = self.backend.product(apply(self.relu, z), weights)
+            yield apply(resolve(activation), z), (columns[rows, None] == kept).double() - fitted  # (13), (14)
+
+    def _expanded(self, X: NDArray[Any]) -> Iterator[tuple[slice, Tensor]]:
+        step = min(max(_BLOCK_BYTES // (8 * self.main.size), 64), 8192)
+        for start in range(0, len(X), step):
+            features = torch.from_numpy(np.asarray(X[start : start + step], dtype=np.float64))
+            z = self.expansion(features.to(self.backend.device), self.backend.product)
+            yield slice(start, start + step), z
+
+    def _range(self, classes: range) -> Tensor:
+        return torch.arange(classes.start, classes.stop, device=self.backend.device)
