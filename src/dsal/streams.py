@@ -61,13 +61,18 @@ class DualStream:
         cleanse: bool,
         backend: Backend,
     ) -> None:
-        size = expansion.projection.shape[1]
-        needed = bytes_needed(size, 0, backend) * (1 if activation is None else 2)
-        require(needed + 3 * _BLOCK_BYTES, backend.device, f"learning with expansion_size={size}")
+        features, size = expansion.projection.shape
+        self.check_memory(features, size, backend, streams=1 if activation is None else 2)
         self.expansion, self.backend, self.cleanse = expansion, backend, cleanse
         self.main_activation, self.activation = main_activation, activation
         self.main = Ridge(size, gamma, backend)
         self.comp = None if activation is None else Ridge(size, gamma_comp, backend)
+
+    @staticmethod
+    def check_memory(features: int, size: int, backend: Backend, streams: int) -> None:
+        """Raise :class:`~dsal.errors.MemoryNeededError` if so many streams from d_in to d_B numbers do not fit."""
+        needed = streams * bytes_needed(size, 0, backend) + 8 * features * size + 3 * _BLOCK_BYTES
+        require(needed, backend.device, f"learning with expansion_size={size}")
 
     @property
     def block_rows(self) -> int:

@@ -188,6 +188,7 @@ FAULTS: dict[str, tuple[Callable[[], Any], type[BaseException]]] = {
     "other width": (lambda: (X[6:, :2], Y[6:]), InputError),
     "fewer rows": (lambda: (X[6:9], Y[6:9]), InputError),
     "more rows": (lambda: (X, Y), InputError),
+    "other weights": (lambda: (X[6:], Y[6:], np.full(6, 2.0)), InputError),
 }
 
 

@@ -26,6 +26,11 @@ _LABEL_KINDS = ("bool", "int", "float", "str")  # what JSON can hold
 
 def save(model: DSALClassifier, path: StrPath, learning: bool) -> None:
     """Write a fitted model; ``learning=False`` leaves out what learning on needs."""
+    save_tensors(path, *pack(model, learning))
+
+
+def pack(model: DSALClassifier, learning: bool) -> tuple[dict[str, NDArray[Any] | Tensor], dict[str, Any]]:
+    """A fitted model as named arrays and metadata for JSON."""
     learned = model._learned
     if kind_of(learned.classes) not in _LABEL_KINDS:
         raise InputError(f"labels of type {type(learned.classes[0]).__name__} cannot be saved: use numbers or strings")
@@ -53,12 +58,23 @@ def save(model: DSALClassifier, path: StrPath, learning: bool) -> None:
         "phases": learned.phases,
         "learning": learning,
     }
-    save_tensors(path, arrays, meta)
+    return arrays, meta
 
 
 def load(model: DSALClassifier, path: StrPath, device: str | torch.device) -> None:
     """Make a new model what :func:`save` wrote."""
     arrays, meta = load_tensors(path, kind=KIND)
+    unpack(model, arrays, meta, path, device)
+
+
+def unpack(
+    model: DSALClassifier,
+    arrays: dict[str, NDArray[Any]],
+    meta: dict[str, Any],
+    path: StrPath,
+    device: str | torch.device,
+) -> None:
+    """Make a new model what :func:`pack` returned; ``path`` is for error messages."""
     try:
         model.set_params(**meta["params"], device=device)
         model.n_features_in_ = meta["features"]

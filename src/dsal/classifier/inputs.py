@@ -103,7 +103,7 @@ class Phase:
             keys, sample = keys or RowKeys(features, seed), sample or RowSample(sample_size, features)
             row_keys = keys(x, y)
             sample.add(row_keys, x, y, weight)
-            rows, checksum = rows + len(x), _added(checksum, row_keys)
+            rows, checksum = rows + len(x), _added(checksum, row_keys, weight)
             labels, inverse = np.unique(y, return_inverse=True)
             for label, total in zip(labels.tolist(), np.bincount(inverse, weight), strict=True):
                 weights[label] = weights.get(label, 0.0) + total
@@ -127,7 +127,7 @@ class Phase:
         for batch in self._batches():
             if batch.x.shape[1] != self.features:
                 raise InputError(_CHANGED)
-            checksum = _added(checksum, self._keys(batch.x, batch.y))
+            checksum = _added(checksum, self._keys(batch.x, batch.y), batch.weight)
             yield batch
         if checksum != self._checksum:
             raise InputError(_CHANGED)
@@ -217,6 +217,7 @@ def _numpy(value: Any) -> Any:
     return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
 
 
-def _added(checksum: int, keys: NDArray[np.uint64]) -> int:
-    """A checksum that does not depend on the order of rows, nor on how they are batched."""
-    return (checksum + int(keys.sum(dtype=np.uint64))) % 2**64
+def _added(checksum: int, keys: NDArray[np.uint64], weight: NDArray[np.float64]) -> int:
+    """A checksum of rows and their weights that depends neither on their order nor on how they are batched."""
+    bits = np.ascontiguousarray(weight).view(np.uint64)
+    return (checksum + int((keys * (bits + np.uint64(1))).sum(dtype=np.uint64))) % 2**64

@@ -25,10 +25,12 @@ def label_array(y: Any) -> NDArray[Any]:
     """
     if isinstance(y, Tensor):
         y = y.detach().cpu().numpy()
-    if isinstance(y, (list, tuple)) or getattr(y, "dtype", None) == np.object_:
+    if isinstance(y, (list, tuple)):
         y = _of_one_type(list(y))
     try:
         array: NDArray[Any] = column_or_1d(y, warn=True)
+        if array.dtype == np.object_:
+            array = _of_one_type(array.tolist())
         kind = kind_of(array)
         if kind == "float":
             assert_all_finite(array, input_name="y")

@@ -54,6 +54,7 @@ class Learned:
     @classmethod
     def nothing(cls, options: Options, settings: dict[str, Any], seed: int, phase: Phase, compensated: bool) -> Learned:
         """The state before the first phase: an expansion that fits its rows, and no classes."""
+        DualStream.check_memory(phase.features, options.size, options.backend, streams=1 + compensated)
         rows = torch.from_numpy(phase.sample.x)
         expansion = options.expansion.build(phase.features, options.size, seed, rows).to(options.backend.device)
         return cls(
