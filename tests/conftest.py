@@ -3,7 +3,11 @@
 from pathlib import Path
 
 import pytest
+import torch
+from PIL import Image
 
+from dsal.backbones import Backbone, Card, channels_last, load_backbone, save_backbone
+from dsal.data import DataSet, load_dataset
 from dsal.data.features import FeatureSet, read_features
 
 
@@ -17,3 +21,48 @@ def sample_file() -> Path:
 def sample(sample_file: Path) -> FeatureSet:
     """The features of ``sample_file``."""
     return read_features(sample_file)
+
+
+@pytest.fixture(scope="session")
+def characters() -> DataSet:
+    """Omniglot: handwritten characters, 20 drawers each."""
+    return load_dataset("omniglot")
+
+
+@pytest.fixture(scope="session")
+def album(characters: DataSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders of characters: ``first`` (4), ``second`` (3), ``unseen`` (3), 15 drawers; ``test``, all ten, 5 others."""
+    root = tmp_path_factory.mktemp("album")
+    for part, data in (("train", characters.train), ("test", characters.test)):
+        for label in range(10):
+            group = ("first" if label < 4 else "second" if label < 7 else "unseen") if part == "train" else "test"
+            folder = root / group / f"char {label * 37}"  # far apart in the list: of different alphabets
+            folder.mkdir(parents=True)
+            for number, row in enumerate(torch.nonzero(data.labels == label * 37).flatten().tolist()):
+                Image.fromarray(data.images[row, 0].numpy()).save(folder / f"{number}.png")
+    return root
+
+
+@pytest.fixture(scope="session")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of a small untrained network: its random features will do for characters."""
+    path = tmp_path_factory.mktemp("weights") / "small.safetensors"
+    torch.manual_seed(0)
+    card = Card(
+        architecture="resnet32",
+        dataset=None,
+        seen_classes=None,
+        class_order="natural",
+        in_channels=1,
+        size=28,
+        mean=(0.5,),
+        std=(0.5,),
+    )
+    save_backbone(path, channels_last(Backbone(card)).eval())
+    return path
+
+
+@pytest.fixture
+def backbone(weights: Path) -> Backbone:
+    """The network of ``weights``."""
+    return load_backbone(weights)

@@ -14,7 +14,13 @@ from typing import Annotated
 import typer
 
 from dsal import __version__
+from dsal.cli.evaluate import evaluate
 from dsal.cli.extract import extract
+from dsal.cli.forget import forget
+from dsal.cli.info import info
+from dsal.cli.learn import learn
+from dsal.cli.merge import merge
+from dsal.cli.predict import predict
 from dsal.cli.pretrain import pretrain
 from dsal.cli.report import report
 from dsal.cli.reproduce import reproduce
@@ -31,6 +37,8 @@ app.command()(run)
 app.command()(pretrain)
 app.command()(extract)
 app.command()(report)
+for _command in (learn, predict, evaluate, info, merge, forget):
+    app.command(rich_help_panel="Own images")(_command)
 app.command()(reproduce)
 
 

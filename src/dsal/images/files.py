@@ -1,0 +1,87 @@
+"""A model of images as one safetensors file: backbone, classifier and the statistics of novelty."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from dsal import __version__
+from dsal.backbones.backbone import Backbone, Card, channels_last
+from dsal.backbones.hub import MODULE, empty_backbone, wrap_module
+from dsal.classifier import DSALClassifier
+from dsal.classifier import files as classifier_files
+from dsal.errors import FileFormatError, InputError
+from dsal.images.novelty import ClassStatistics, Usual
+from dsal.store import StrPath, load_tensors, save_tensors
+
+if TYPE_CHECKING:
+    from dsal.images.model import ImageModel
+
+KIND = "image model"
+
+
+def save(model: ImageModel, path: StrPath, learning: bool) -> None:
+    """Write a model. A module of the user's own stays outside: only its fingerprint is kept."""
+    parts, meta = classifier_files.pack(model.classifier, learning)
+    arrays: dict[str, NDArray[Any] | Tensor] = {f"classifier.{name}": value for name, value in parts.items()}
+    card = model.backbone.card
+    if card.architecture != MODULE:
+        state = model.backbone.state_dict()
+        arrays |= {f"backbone.{name}": value for name, value in state.items() if not name.startswith("head.")}
+    arrays |= {f"novelty.{name}": value for name, value in vars(model.statistics).items()}
+    arrays["usual.counts"] = model.usual.counts
+    document = {
+        "kind": KIND,
+        "card": asdict(card),
+        "backbone_sha256": model.backbone.fingerprint(),
+        "classifier": meta,
+        "dsal": __version__,
+    }
+    save_tensors(path, arrays, document)
+
+
+def load(path: StrPath, backbone: Backbone | nn.Module | None, device: str | torch.device) -> ImageModel:
+    """Read what :func:`save` wrote; a ``backbone`` that is handed over must be the one it was made with."""
+    from dsal.images.model import ImageModel
+
+    arrays, meta = load_tensors(path, kind=KIND)
+    try:
+        card = read_card(meta["card"])
+        if backbone is None:
+            backbone = _stored_backbone(card, _part(arrays, "backbone"))
+        elif not isinstance(backbone, Backbone):
+            backbone = wrap_module(backbone, size=card.size, in_channels=card.in_channels, mean=card.mean, std=card.std)
+        if backbone.fingerprint() != meta["backbone_sha256"]:
+            raise InputError(
+                f"{path} was made with another backbone ({card.architecture}); it is of no use with this one"
+            )
+        classifier = DSALClassifier()
+        classifier_files.unpack(classifier, _part(arrays, "classifier"), meta["classifier"], path, "auto")
+        model = ImageModel(backbone, classifier, device)
+        model.statistics = ClassStatistics(**_part(arrays, "novelty"))
+        model.usual = Usual(**_part(arrays, "usual"))
+        model.version = meta["dsal"]
+    except (KeyError, TypeError, RuntimeError) as error:
+        raise FileFormatError(f"{path} does not describe a model of this version of dsal: {error!r}") from error
+    return model
+
+
+def read_card(fields: dict[str, Any]) -> Card:
+    """A card as JSON holds it."""
+    tuples = {name: None if fields[name] is None else tuple(fields[name]) for name in ("seen_classes", "mean", "std")}
+    return Card(**{**fields, **tuples})
+
+
+def _stored_backbone(card: Card, arrays: dict[str, NDArray[Any]]) -> Backbone:
+    backbone = empty_backbone(card)
+    backbone.load_state_dict({name: torch.from_numpy(value) for name, value in arrays.items()})
+    return channels_last(backbone).eval()
+
+
+def _part(arrays: dict[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:
+    prefix = f"{name}."
+    return {key.removeprefix(prefix): value for key, value in arrays.items() if key.startswith(prefix)}

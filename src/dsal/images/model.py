@@ -1,0 +1,325 @@
+"""``ImageModel``: image files in, labels out; learns on, forgets nothing, and says what it was never taught."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from copy import copy
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from dsal import __version__
+from dsal.backbones.backbone import Backbone
+from dsal.backbones.hub import DEFAULT, open_backbone, wrap_module
+from dsal.classifier import DSALClassifier
+from dsal.classifier.labels import columns_of
+from dsal.data.dataset import Progress
+from dsal.data.folder import ImageFiles, find_images, read_files
+from dsal.errors import InputError
+from dsal.images import files
+from dsal.images.novelty import ClassStatistics, Usual
+from dsal.images.reading import read_features
+from dsal.store import StrPath
+
+THRESHOLD = 0.95  # of novelty: one in twenty images of known classes is flagged
+_MOST_LEFT_OUT = 2000  # rows looked at leave-one-out; enough for one per cent of accuracy
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What one call of :meth:`ImageModel.learn` did.
+
+    Attributes:
+        images: images learned.
+        new_classes: classes that were not known before, sorted.
+        known_classes: classes of the lesson that were, sorted.
+        broken: what could not be read, and why.
+        loo_accuracy: share of the lesson's images that the main stream gets right, each as if it had not been learned.
+    """
+
+    images: int
+    new_classes: tuple[str, ...]
+    known_classes: tuple[str, ...]
+    broken: tuple[str, ...]
+    loo_accuracy: float
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The answer for one image.
+
+    Attributes:
+        path: its file.
+        label: the most likely class, whether or not the image looks like one of those taught.
+        score: its probability, 0 to 1, if the image is of a known class.
+        top_k: the most likely classes with their probabilities, best first.
+        novelty: share of the images learned that look less strange than this one, 0 to 1; NaN if unknown.
+        novel: whether novelty is above the threshold: rather a class never taught.
+    """
+
+    path: Path
+    label: str
+    score: float
+    top_k: tuple[tuple[str, float], ...]
+    novelty: float
+    novel: bool
+
+
+class Predictions(list[Prediction]):
+    """Answers in the order of the files; ``broken`` says which could not be read, and why."""
+
+    broken: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Confusion counts (true x predicted) in the order of ``classes``; images of unknown classes apart.
+
+    Attributes:
+        classes: all labels.
+        confusion: counts (c, c).
+        unknown: images whose class was never taught.
+        unknown_flagged: how many of them were flagged as novel.
+        known_flagged: how many of the others were.
+        broken: what could not be read, and why.
+    """
+
+    classes: tuple[str, ...]
+    confusion: NDArray[np.int64]
+    unknown: int
+    unknown_flagged: int
+    known_flagged: int
+    broken: tuple[str, ...]
+
+    @property
+    def accuracy(self) -> float:
+        """Share of the images of known classes that got their label; NaN without any."""
+        total = self.confusion.sum()
+        return float(np.trace(self.confusion) / total) if total else float("nan")
+
+
+class ImageModel:
+    """A frozen backbone, a :class:`~dsal.DSALClassifier` on its features, and the statistics of novelty.
+
+    If a call raises, the model is what it was before.
+
+    Args:
+        backbone: a name (see ``dsal.backbones.hub``), a :class:`~dsal.backbones.Backbone`, or any ``nn.Module``.
+        classifier: a classifier that has learned nothing yet; by default d_B = 4096 and the paper's other values.
+        device: where the backbone runs.
+
+    Attributes:
+        statistics: sums over the features of each class.
+        usual: what images of known classes look like.
+        version: of the package that made the model, or wrote its file.
+    """
+
+    def __init__(
+        self,
+        backbone: str | Backbone | nn.Module = DEFAULT,
+        classifier: DSALClassifier | None = None,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        if isinstance(backbone, str):
+            backbone = open_backbone(backbone)
+        elif not isinstance(backbone, Backbone):
+            backbone = wrap_module(backbone)
+        self.backbone = backbone.to(device)
+        self.classifier = DSALClassifier(expansion_size=4096) if classifier is None else classifier
+        self.statistics = ClassStatistics.nothing(sum(self.backbone.stage_widths))
+        self.usual = Usual.nothing()
+        self.version = __version__
+
+    @property
+    def learns_on(self) -> bool:
+        """Whether the model can learn, merge and forget, or was saved without what that needs."""
+        return not self._taught or self.classifier._learned.streams is not None
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Labels in order of arrival."""
+        return tuple(self.classifier.classes_.tolist()) if self._taught else ()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Images learned of each class."""
+        return dict(zip(self.classes, self.statistics.counts.round().astype(int).tolist(), strict=True))
+
+    def learn(self, source: StrPath | ImageFiles, *, broken: str = "stop", progress: Progress | None = None) -> Lesson:
+        """Learn a phase: new classes, more images of known ones, or both.
+
+        Args:
+            source: ``FOLDER/<class>/*``, a CSV of path and label, or files with labels.
+            broken: ``"stop"`` or ``"skip"``: what to do with files that cannot be read.
+            progress: called with (images read, images in all).
+        """
+        x, y, reasons = self._read(source, broken, progress)
+        known = self.classes
+        new = sorted(set(y.tolist()) - set(known))
+        columns = columns_of(y, np.array([*known, *new]))
+        statistics = self.statistics.plus(x, columns, len(known) + len(new))
+        self.classifier.partial_fit(x, y)
+        self.statistics = statistics
+        picked = np.random.default_rng(0).permutation(len(y))[:_MOST_LEFT_OUT]
+        logits = self._main_stream().loo_logits(x[picked], y[picked])
+        self.usual = self.usual.plus(logits.max(1), statistics.loo_distances(x[picked], columns[picked]))
+        return Lesson(
+            images=len(y),
+            new_classes=tuple(new),
+            known_classes=tuple(sorted(set(y.tolist()) & set(known))),
+            broken=reasons,
+            loo_accuracy=float((logits.argmax(1) == columns[picked]).mean()),
+        )
+
+    def predict(
+        self,
+        images: StrPath | Iterable[StrPath],
+        *,
+        top_k: int = 5,
+        threshold: float = THRESHOLD,
+        broken: str = "stop",
+        progress: Progress | None = None,
+    ) -> Predictions:
+        """Labels of image files, with probabilities and novelty.
+
+        Args:
+            images: a file, a folder (all images below it), or several of them.
+            top_k: how many of the most likely classes to give.
+            threshold: novelty above which an image is flagged.
+            broken: ``"stop"`` or ``"skip"``: what to do with files that cannot be read.
+            progress: called with (images read, images in all).
+        """
+        self._check_taught()
+        if not 0 <= threshold <= 1:
+            raise InputError(f"the threshold of novelty must be from 0 to 1, got {threshold}")
+        if top_k < 1:
+            raise InputError(f"top_k must be at least 1, got {top_k}")
+        sources = [images] if isinstance(images, (str, PathLike)) else images
+        paths = find_images(map(Path, sources))
+        found = read_features(self.backbone, paths, broken=broken, progress=progress)
+        likely = self.classifier.predict_proba(found.x)
+        order = np.argsort(-likely, axis=1, kind="stable")[:, :top_k]
+        novelty = self._novelty(found.x)
+        answers = Predictions()
+        answers.broken = found.broken
+        for row, best, chances, strange in zip(found.rows, order, likely, novelty, strict=True):
+            ranked = tuple((self.classes[column], float(chances[column])) for column in best)
+            answers.append(
+                Prediction(paths[row], *ranked[0], ranked, novelty=float(strange), novel=bool(strange > threshold))
+            )
+        return answers
+
+    def evaluate(
+        self, source: StrPath | ImageFiles, *, broken: str = "stop", progress: Progress | None = None
+    ) -> Evaluation:
+        """Answers for labelled images against their labels; images of classes never taught should be flagged."""
+        self._check_taught()
+        x, y, reasons = self._read(source, broken, progress)
+        columns = columns_of(y, self.classifier.classes_)
+        flagged = self._novelty(x) > THRESHOLD
+        known = columns >= 0
+        confusion = np.zeros((len(self.classes),) * 2, dtype=np.int64)
+        if known.any():
+            answers = self.classifier.logits(x[known]).argmax(1)
+            np.add.at(confusion, (columns[known], answers), 1)
+        return Evaluation(
+            classes=self.classes,
+            confusion=confusion,
+            unknown=int((~known).sum()),
+            unknown_flagged=int(flagged[~known].sum()),
+            known_flagged=int(flagged[known].sum()),
+            broken=reasons,
+        )
+
+    def merge(self, other: ImageModel) -> ImageModel:
+        """Learn all that ``other`` has learned, without its images; see :meth:`dsal.DSALClassifier.merge`.
+
+        Raises:
+            InputError: the models have different backbones or expansions.
+        """
+        self._check_taught()
+        other._check_taught()
+        if self.backbone.fingerprint() != other.backbone.fingerprint():
+            raise InputError(
+                f"only models with the same backbone merge: {self.backbone.card.architecture} and "
+                f"{other.backbone.card.architecture} differ in architecture, weights or preprocessing"
+            )
+        self.classifier.merge(other.classifier)
+        classes = self.classifier.classes_
+        columns = columns_of(other.classifier.classes_, classes)
+        self.statistics = self.statistics.merged(other.statistics, columns, len(classes))
+        self.usual = self.usual.merged(other.usual)
+        return self
+
+    def forget(
+        self,
+        source: StrPath | ImageFiles,
+        *,
+        keep_compensation: bool = False,
+        broken: str = "stop",
+        progress: Progress | None = None,
+    ) -> int:
+        """Unlearn images that were learned, exactly in the main stream; see :meth:`dsal.DSALClassifier.forget`.
+
+        What is usual in known images (:class:`~dsal.images.novelty.Usual`) stays as it was learned.
+
+        Returns:
+            How many images were unlearned.
+        """
+        self._check_taught()
+        x, y, _ = self._read(source, broken, progress)
+        before = self.classes
+        columns = columns_of(y, self.classifier.classes_)
+        self.classifier.forget(x, y, keep_compensation=keep_compensation)
+        kept = columns_of(self.classifier.classes_, np.array(before))
+        self.statistics = self.statistics.plus(x, columns, len(before), sign=-1.0).kept(kept)
+        return len(y)
+
+    def save(self, path: StrPath, learning: bool = True) -> None:
+        """Write the model to one file, whole or not at all; ``learning=False`` leaves out what learning on needs."""
+        self._check_taught()
+        files.save(self, path, learning)
+
+    @classmethod
+    def load(
+        cls, path: StrPath, backbone: Backbone | nn.Module | None = None, device: str | torch.device = "cpu"
+    ) -> ImageModel:
+        """The model that :meth:`save` wrote.
+
+        Args:
+            path: the file.
+            backbone: the one it was made with; needed only if that was a module of your own.
+            device: where the backbone runs.
+        """
+        return files.load(path, backbone, device)
+
+    @property
+    def _taught(self) -> bool:
+        return self.classifier.__sklearn_is_fitted__()
+
+    def _check_taught(self) -> None:
+        if not self._taught:
+            raise InputError("the model has learned nothing yet: teach it a folder of images first")
+
+    def _read(
+        self, source: StrPath | ImageFiles, broken: str, progress: Progress | None
+    ) -> tuple[NDArray[np.float32], NDArray[Any], tuple[str, ...]]:
+        """Features (n, d) and labels (n,) of what could be read, and what could not."""
+        labelled = source if isinstance(source, ImageFiles) else read_files(Path(source))
+        found = read_features(self.backbone, labelled.paths, broken=broken, progress=progress)
+        return found.x, np.array(labelled.labels)[found.rows], found.broken
+
+    def _main_stream(self) -> DSALClassifier:
+        """The classifier's main stream alone, whose leave-one-out logits are exact; shares what was learned."""
+        main = copy(self.classifier)
+        main.compensation = 0.0
+        return main
+
+    def _novelty(self, x: NDArray[np.float32]) -> NDArray[np.float64]:
+        return self.usual.novelty(self._main_stream().logits(x).max(1), self.statistics.distances(x))

@@ -1,0 +1,213 @@
+"""How unlike anything taught an image is, from additive statistics: no sample is kept.
+
+Two signs of a class never taught are put together:
+
+- the largest logit is small: no class claims the image;
+- the smallest Mahalanobis distance from its features to a class mean, with one covariance for all classes, is large.
+
+Counts, sums and products of features add up over phases and over merged models and can be subtracted, so means and
+covariance are exact however the data came. What is usual for images of known classes is learned from leave-one-out
+values at the time of learning, and kept as counts on a fixed grid, which add up as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cholesky, solve_triangular
+
+from dsal.errors import InputError
+
+Matrix = NDArray[np.float64]
+Rows = NDArray[np.float32] | NDArray[np.float64]
+DISTANCE_WEIGHT = 0.5  # of the distance beside the logit, both standardised
+_LOGITS = np.linspace(-1.0, 2.0, 121)  # edges of the grid: largest logit, and logarithm of the distance per feature
+_DISTANCES = np.linspace(-4.0, 6.0, 121)
+
+
+@dataclass(frozen=True, eq=False)
+class ClassStatistics:
+    """Sums over the features of each class, and their products over all classes.
+
+    Attributes:
+        counts: rows of each class (c,).
+        sums: of their features (c, d).
+        products: X^T X over all rows (d, d).
+    """
+
+    counts: Matrix
+    sums: Matrix
+    products: Matrix
+
+    @classmethod
+    def nothing(cls, features: int) -> ClassStatistics:
+        """No rows of no class."""
+        return cls(np.zeros(0), np.zeros((0, features)), np.zeros((features, features)))
+
+    def plus(self, x: Rows, columns: NDArray[np.int64], classes: int, sign: float = 1.0) -> ClassStatistics:
+        """Add rows (``sign=1``) or take them away (-1).
+
+        Args:
+            x: features (n, d).
+            columns: the class number of each row (n,).
+            classes: how many classes there are.
+            sign: 1 or -1.
+        """
+        rows = np.asarray(x, dtype=np.float64)
+        grown = self.grown(classes)
+        sums = grown.sums.copy()
+        np.add.at(sums, columns, sign * rows)
+        counts = grown.counts + sign * np.bincount(columns, minlength=classes)
+        return ClassStatistics(counts, sums, self.products + sign * (rows.T @ rows))
+
+    def merged(self, other: ClassStatistics, columns: NDArray[np.int64], classes: int) -> ClassStatistics:
+        """The statistics of both models' rows; ``columns`` are the numbers here of the other's classes."""
+        grown = self.grown(classes)
+        counts, sums = grown.counts.copy(), grown.sums.copy()
+        counts[columns] += other.counts
+        sums[columns] += other.sums
+        return ClassStatistics(counts, sums, self.products + other.products)
+
+    def kept(self, columns: NDArray[np.int64]) -> ClassStatistics:
+        """Only these classes; the others must have no rows left."""
+        return ClassStatistics(self.counts[columns], self.sums[columns], self.products)
+
+    def grown(self, classes: int) -> ClassStatistics:
+        """Room for classes without rows."""
+        more = classes - len(self.counts)
+        return ClassStatistics(np.pad(self.counts, (0, more)), np.pad(self.sums, ((0, more), (0, 0))), self.products)
+
+    def distances(self, x: Rows) -> Matrix:
+        """Logarithm of the squared Mahalanobis distance to the nearest class mean, per feature: (n,)."""
+        white = self._whitening()
+        return _log(white.squared(white.of(x)).min(1) / x.shape[1])
+
+    def loo_distances(self, x: Rows, columns: NDArray[np.int64]) -> Matrix:
+        """:meth:`distances` of rows that were added, each as if it had not been; NaN where its class has no other row.
+
+        Without a row x of a class of n_c rows, the mean is mu - r / (n_c - 1) and the scatter S - k r r^T, with
+        r = x - mu and k = n_c / (n_c - 1): a change of rank one, so the factor at hand will do (Sherman-Morrison).
+        """
+        white = self._whitening()
+        rows, own = white.of(x), (np.cumsum(self.counts > 0) - 1)[columns]
+        residue = rows - white.means[own]
+        length = (residue**2).sum(1)
+        counts = self.counts[columns]
+        alone = counts < 1.5
+        k = counts / np.where(alone, 1.0, counts - 1)
+        left = 1 - white.scale * k * length
+        towards = (residue * rows).sum(1)[:, None] - residue @ white.means.T  # r^T A^-1 (x - mu_j)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            squared = white.squared(rows) + (white.scale * k / left)[:, None] * towards**2
+            squared[np.arange(len(rows)), own] = k**2 * length / left
+        squared[alone | (left <= 0)] = np.nan
+        return _log(squared.min(1) / x.shape[1])
+
+    def _whitening(self) -> _Whitening:
+        """Covariance within classes, (1 - rho) S / (n - c) + rho t I, as a triangular factor; rho = d / (n + d)."""
+        counts, sums = self.counts[self.counts > 0], self.sums[self.counts > 0]
+        if not len(counts):
+            raise InputError("there are no images to compare with")
+        means = sums / counts[:, None]
+        scatter = self.products - means.T @ sums
+        size, rows = len(scatter), float(counts.sum())
+        degrees = max(rows - len(counts), 1.0)
+        rho = size / (rows + size)
+        level = float(np.trace(scatter)) / degrees / size
+        scale = (1 - rho) / degrees
+        covariance = scale * scatter + np.eye(size) * (rho * level if level > 0 else 1.0)
+        root = cholesky(covariance, check_finite=False)
+        return _Whitening(root, scale, _whitened(root, means))
+
+
+@dataclass(frozen=True, eq=False)
+class _Whitening:
+    """U with U^T U = A, the covariance; the share of the scatter in A; and the class means times U^-1 (c, d)."""
+
+    root: Matrix
+    scale: float
+    means: Matrix
+
+    def of(self, x: Rows) -> Matrix:
+        return _whitened(self.root, x)
+
+    def squared(self, rows: Matrix) -> Matrix:
+        """Squared distances (n, c) between whitened rows and means."""
+        products = rows @ self.means.T
+        squared = (rows**2).sum(1)[:, None] - 2 * products + (self.means**2).sum(1)
+        positive: Matrix = np.maximum(squared, 0.0)  # rounding can make a small one negative
+        return positive
+
+
+@dataclass(frozen=True, eq=False)
+class Usual:
+    """What images of known classes look like: counts on a grid of largest logit x distance."""
+
+    counts: Matrix
+
+    @classmethod
+    def nothing(cls) -> Usual:
+        """No image seen yet."""
+        return cls(np.zeros((len(_LOGITS) - 1, len(_DISTANCES) - 1)))
+
+    def plus(self, logits: Matrix, distances: Matrix) -> Usual:
+        """Add images by their largest logits (n,) and distances (n,), both leave-one-out; NaN is left out."""
+        known = np.isfinite(logits) & np.isfinite(distances)
+        cells = _cells(logits[known], _LOGITS), _cells(distances[known], _DISTANCES)
+        counts = self.counts.copy()
+        np.add.at(counts, cells, 1.0)
+        return Usual(counts)
+
+    def merged(self, other: Usual) -> Usual:
+        """What both models know."""
+        return Usual(self.counts + other.counts)
+
+    def score(self, logits: Matrix, distances: Matrix) -> Matrix:
+        """The larger, the stranger (n,): distance and negative logit, standardised by what is usual, and added."""
+        logit, distance = _moments(self.counts.sum(1), _LOGITS), _moments(self.counts.sum(0), _DISTANCES)
+        score: Matrix = DISTANCE_WEIGHT * (distances - distance[0]) / distance[1] - (logits - logit[0]) / logit[1]
+        return score
+
+    def novelty(self, logits: Matrix, distances: Matrix) -> Matrix:
+        """Share of the known images that look less strange (n,), 0 to 1; NaN if there was nothing to learn it from."""
+        if not self.counts.any():
+            return np.full(len(logits), np.nan)
+        row, column = np.nonzero(self.counts)
+        known = self.score(_centres(_LOGITS)[row], _centres(_DISTANCES)[column])
+        order = np.argsort(known, kind="stable")
+        weight = self.counts[row, column][order]
+        below = np.cumsum(weight) - weight / 2
+        share: Matrix = np.interp(
+            self.score(logits, distances), known[order], below / weight.sum(), left=0.0, right=1.0
+        )
+        return share
+
+
+def _whitened(root: Matrix, x: Rows) -> Matrix:
+    white: Matrix = solve_triangular(root, np.asarray(x, dtype=np.float64).T, trans="T", check_finite=False).T
+    return white
+
+
+def _log(values: Matrix) -> Matrix:
+    logarithm: Matrix = np.log(np.maximum(values, 1e-12))
+    return logarithm
+
+
+def _cells(values: Matrix, edges: Matrix) -> NDArray[np.int64]:
+    """Number of the cell of each value; the outermost cells are open."""
+    return np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(edges) - 2)
+
+
+def _centres(edges: Matrix) -> Matrix:
+    centres: Matrix = (edges[1:] + edges[:-1]) / 2
+    return centres
+
+
+def _moments(counts: Matrix, edges: Matrix) -> tuple[float, float]:
+    """Mean and standard deviation of grid counts, the latter at least the width of a cell."""
+    centres = _centres(edges)
+    mean = float(counts @ centres / counts.sum())
+    variance = float(counts @ (centres - mean) ** 2 / counts.sum())
+    return mean, max(variance**0.5, float(edges[1] - edges[0]))

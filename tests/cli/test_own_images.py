@@ -1,0 +1,138 @@
+"""The commands on own images, as a user types them."""
+
+import json
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from dsal import DSALClassifier
+from dsal.backbones import Backbone, load_backbone, save_backbone
+from dsal.images import ImageModel
+
+from .conftest import Call
+
+SMALL = ("--expansion-size", "128")
+
+
+@pytest.fixture(scope="session")
+def first_model(album: Path, weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of the four characters of ``first``."""
+    path = tmp_path_factory.mktemp("model") / "m.dsal"
+    taught = ImageModel(load_backbone(weights), DSALClassifier(expansion_size=128))
+    taught.learn(album / "first")
+    taught.save(path)
+    return path
+
+
+@pytest.fixture
+def model(first_model: Path, tmp_path: Path) -> Path:
+    """A copy of it, where commands run."""
+    return Path(shutil.copy(first_model, tmp_path))
+
+
+def test_learn_makes_a_model(call: Call, album: Path, weights: Path, first_model: Path, tmp_path: Path) -> None:
+    outcome = call("learn", album / "first", "--model", "m.dsal", "--backbone", weights, *SMALL)
+    assert outcome.code == 0, outcome.err
+    assert "new classes: char 0, char 111, char 37, char 74" in outcome.out
+    assert "learned 60 images; m.dsal now knows 4 classes from 60 images" in outcome.out
+    assert "leave-one-out accuracy" in outcome.out
+    assert (tmp_path / "m.dsal").read_bytes() == first_model.read_bytes()
+
+
+def test_a_life_of_a_model(call: Call, model: Path, album: Path, weights: Path) -> None:
+    assert call("learn", album / "second", "--model", model, "--backbone", weights).code == 0
+    answers = json.loads(call("predict", model, album / "test", "--json", "--top-k", "2").out)
+    assert len(answers) == 50
+    assert set(answers[0]) == {"path", "label", "score", "top_k", "novelty", "novel"}
+    assert answers[0]["top_k"][0] == {"label": answers[0]["label"], "score": answers[0]["score"]}
+    record = json.loads(call("evaluate", model, album / "test", "--json").out)
+    assert record["accuracy"] > 0.5
+    assert record["unknown"]["images"] == 15
+    assert "images of classes never taught" in call("evaluate", model, album / "test").out
+    known = json.loads(call("info", model, "--json").out)
+    assert known["phases"] == 2
+    assert known["images"] == 105
+    assert len(known["classes"]) == 7
+    assert call("forget", model, album / "second").out.startswith("forgot 45 images")
+    assert "classes: 4" in call("info", model).out
+
+
+def test_merge(call: Call, model: Path, album: Path, weights: Path, tmp_path: Path) -> None:
+    assert call("learn", album / "second", "--model", "b.dsal", "--backbone", weights, *SMALL).code == 0
+    outcome = call("merge", model, "b.dsal", "--out", "both.dsal")
+    assert outcome.out == "both.dsal knows 7 classes from 105 images\n"
+    assert call("merge", model, model, "--out", "both.dsal").code == 2
+    assert call("merge", model, "--out", "both.dsal").code == 2
+
+
+def test_text_output_flags_the_unknown(call: Call, model: Path, album: Path) -> None:
+    out = call("predict", model, album / "unseen", "--threshold", "0").out
+    assert out.count("unknown; nearest:") > 30
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "reason"),
+    [
+        (("predict", "m.dsal", "nowhere.png"), 2, "there is no image nowhere.png"),
+        (("predict", "nowhere.dsal", "m.dsal"), 1, "no such file: nowhere.dsal"),
+        (("predict", "m.dsal", "m.dsal"), 1, "cannot read the image m.dsal"),
+        (("learn", "nowhere", "--model", "m.dsal"), 1, "there is no nowhere"),
+        (("learn", "empty", "--model", "m.dsal"), 2, "empty has no class folders"),
+        (("learn", "full", "--model", "m.dsal", "--gamma", "1"), 2, "fixed when a model is made"),
+        (("learn", "full", "--model", "m.dsal", "--backbone", "efficientnet-lit0"), 2, "did you mean"),
+        (("learn", "full", "--model", "no/m.dsal"), 2, "there is no folder no"),
+    ],
+)
+def test_mistakes(
+    call: Call,
+    model: Path,
+    album: Path,
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+    code: int,
+    reason: str,
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "full").symlink_to(album / "second")
+    before = model.read_bytes()
+    outcome = call(*arguments)
+    assert outcome.code == code
+    assert reason in outcome.err
+    assert "Traceback" not in outcome.err
+    assert model.read_bytes() == before
+
+
+def test_a_model_made_with_another_backbone(call: Call, model: Path, album: Path, tmp_path: Path) -> None:
+    torch.manual_seed(7)
+    save_backbone(tmp_path / "other.safetensors", Backbone(ImageModel.load(model).backbone.card))
+    before = model.read_bytes()
+    outcome = call("learn", album / "second", "--model", model, "--backbone", tmp_path / "other.safetensors")
+    assert outcome.code == 2
+    assert "was made with the backbone resnet32" in outcome.err
+    assert model.read_bytes() == before
+
+
+def test_a_disk_that_fills_up_while_saving(model: Path, album: Path) -> None:
+    """A limit on file sizes makes the kernel refuse to write on, as a full disk does."""
+    before = model.read_bytes()
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+    done = subprocess.run(
+        [sys.executable, "-m", "dsal", "learn", album / "second", "--model", model],
+        preexec_fn=limit,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    assert "could not write" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert model.read_bytes() == before
+    assert [path.name for path in model.parent.iterdir()] == ["m.dsal"]
