@@ -13,7 +13,7 @@ from rich.table import Table
 
 from dsal.evaluation.paper_numbers import Figure, PaperResult, paper_results
 
-_BACKBONES = {"resnet32": "ResNet-32", "resnet18": "ResNet-18"}
+BACKBONES = {"resnet32": "ResNet-32", "resnet18": "ResNet-18"}
 
 
 def show_results(document: dict[str, Any], *, as_json: bool) -> None:
@@ -21,10 +21,15 @@ def show_results(document: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(document, indent=1))
         return
+    print_table(results_table(document))
+
+
+def print_table(table: Table) -> None:
+    """Print to stdout; in a file or a pipe nothing is folded."""
     console = Console(highlight=False)
     if not console.is_terminal:
-        console.width = 110  # nothing is folded in a file or a pipe
-    console.print(results_table(document))
+        console.width = 160
+    console.print(table)
 
 
 def results_table(document: dict[str, Any]) -> Table:
@@ -41,11 +46,11 @@ def results_table(document: dict[str, Any]) -> Table:
         column.justify = "right"
     names = ("average_accuracy", "last_accuracy", "base_accuracy", "new_accuracy", "forgetting")
     seconds = sum(phase["seconds"]["mean"] for phase in document["phases"])
-    table.add_row(document["method"], *(_spread(document[name]) for name in names), f"{seconds:.1f}")
+    table.add_row(document["method"], *(spread_text(document[name]) for name in names), f"{seconds:.1f}")
     published = paper_rows(document)
     for result in published:
-        table.add_row(f"{result.method} *", _figure(result.average), _figure(result.last), style="dim")
-    note = f"\n* the paper's, with a {_BACKBONES[published[0].backbone]}" if published else ""
+        table.add_row(f"{result.method} *", figure_text(result.average), figure_text(result.last), style="dim")
+    note = f"\n* the paper's, with a {BACKBONES[published[0].backbone]}" if published else ""
     table.caption = f"percent; average over phases 0..K; base and new after phase K{note}"
     return table
 
@@ -63,13 +68,15 @@ def paper_rows(document: dict[str, Any]) -> list[PaperResult]:
     ]
 
 
-def _spread(values: dict[str, Any] | None) -> str:
+def spread_text(values: dict[str, Any] | None) -> str:
+    """A quantity over seeds, with its deviation where there are several."""
     if values is None:
         return "-"
-    return _figure(Figure(values["mean"], values["std"] if len(values["values"]) > 1 else None))
+    return figure_text(Figure(values["mean"], values["std"] if len(values["values"]) > 1 else None))
 
 
-def _figure(figure: Figure | None) -> str:
+def figure_text(figure: Figure | None) -> str:
+    """A figure of the paper."""
     if figure is None:
         return "-"
     return f"{figure.value:.2f}" if figure.std is None else f"{figure.value:.2f}±{figure.std:.2f}"

@@ -112,8 +112,14 @@ def prepare(experiment: Experiment, progress: Progress) -> Setting:
     Raises:
         DSALError: of the kind that fits: an unknown name, a missing file, weights that have seen a later class.
     """
-    method = experiment.build_method(experiment.seeds[0])
+    experiment.build_method(experiment.seeds[0])  # a wrong option is told before anything is loaded
     data = _through_backbone(experiment, progress) if experiment.dataset in DATASETS.names() else _read(experiment)
+    return settle(experiment, data)
+
+
+def settle(experiment: Experiment, data: FeatureSet) -> Setting:
+    """The setting of an experiment on data that are loaded already; refuses as :func:`prepare` does."""
+    method = experiment.build_method(experiment.seeds[0])
     scenario = Scenario.deal(
         len(data.class_names), phases=experiment.phases, base=experiment.base_classes, order=experiment.class_order
     )

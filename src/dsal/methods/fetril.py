@@ -77,20 +77,21 @@ class FeTrIL(_FeTrIL):
     def __init__(self, *, penalty: float = 1.0) -> None:
         if penalty <= 0.0:
             raise InputError(f"penalty must be above 0, got {penalty}")
+        from sklearn.multiclass import OneVsRestClassifier  # here, so that no phase's time includes the import
+        from sklearn.svm import LinearSVC
+
         super().__init__()
         self.penalty = penalty
+        self._machines = OneVsRestClassifier(LinearSVC(C=penalty, tol=1e-4, dual=False), n_jobs=-1)
 
     def _fit(self, X: Array, y: Labels, classes: int) -> NDArray[np.float32]:
         from joblib import parallel_config  # type: ignore[import-untyped]
-        from sklearn.multiclass import OneVsRestClassifier
-        from sklearn.svm import LinearSVC
 
         if classes == 1:
             return np.zeros((1, X.shape[1] + 1), dtype=np.float32)
-        machine = LinearSVC(C=self.penalty, tol=1e-4, dual=False)
         with parallel_config("threading"):  # liblinear lets go of the interpreter, so cores share the classes
-            machines = OneVsRestClassifier(machine, n_jobs=-1).fit(X, y).estimators_
-        weights = np.array([np.append(fitted.coef_, fitted.intercept_) for fitted in machines], dtype=np.float32)
+            machines = self._machines.fit(X, y).estimators_
+        weights = np.array([np.append(machine.coef_, machine.intercept_) for machine in machines], dtype=np.float32)
         return np.concatenate([-weights, weights]) if classes == 2 else weights  # two classes share one machine
 
 

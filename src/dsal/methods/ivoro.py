@@ -113,27 +113,39 @@ class IVoroND(_IVoro):
 
 
 def voronoi_head(X: Array, y: Labels, classes: int, penalty: float) -> Array:
-    """Weights w (classes, d) of a softmax head with logits x.w_c - |w_c|^2 / 4: a Voronoi diagram about w_c / 2.
+    """Weights w (classes, d) that minimise :func:`voronoi_loss` on rows X (n, d) of classes y (n,), by L-BFGS.
 
-    Minimises the mean cross-entropy + penalty / 2 * sum |w_c|^2 by L-BFGS from w_c / 2 = class means, where the head
-    is the nearest mean.
+    It begins with the class means as centres w_c / 2, where the head is the nearest mean.
     """
     from scipy.optimize import minimize
-    from scipy.special import log_softmax
 
-    counts = np.bincount(y, minlength=classes)
-    targets = np.eye(classes)[y]  # (n, classes)
-    start = 2.0 * (targets.T @ X) / counts[:, None]
+    targets = np.eye(classes)[y]
+    start: Array = 2.0 * (targets.T @ X) / targets.sum(axis=0)[:, None]
     if classes == 1:
         return start
 
     def loss(flat: Array) -> tuple[float, Array]:
-        w = flat.reshape(start.shape)
-        log_p = log_softmax(X @ w.T - 0.25 * (w**2).sum(axis=1), axis=1)
-        excess = (np.exp(log_p) - targets) / len(X)  # d loss / d logits
-        gradient = excess.T @ X - 0.5 * excess.sum(axis=0)[:, None] * w + penalty * w
-        value = -(log_p[np.arange(len(y)), y]).mean() + 0.5 * penalty * (w**2).sum()
-        return float(value), gradient.ravel()
+        value, gradient = voronoi_loss(flat.reshape(start.shape), X, targets, penalty)
+        return value, gradient.ravel()
 
     found = minimize(loss, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": ITERATIONS})
     return np.asarray(found.x).reshape(start.shape)
+
+
+def voronoi_loss(w: Array, X: Array, targets: Array, penalty: float) -> tuple[float, Array]:
+    """Mean cross-entropy + penalty / 2 * sum |w_c|^2 of a softmax head, and its gradient (classes, d).
+
+    The logits are x.w_c - |w_c|^2 / 4, so the head is the Voronoi diagram of the points w_c / 2.
+
+    Args:
+        w: weights (classes, d).
+        X: rows (n, d).
+        targets: their classes, one-hot (n, classes).
+        penalty: on the weights.
+    """
+    from scipy.special import log_softmax
+
+    log_p = log_softmax(X @ w.T - 0.25 * (w**2).sum(axis=1), axis=1)
+    excess = (np.exp(log_p) - targets) / len(X)  # the gradient by the logits
+    gradient: Array = excess.T @ X - 0.5 * excess.sum(axis=0)[:, None] * w + penalty * w
+    return float(0.5 * penalty * (w**2).sum() - (targets * log_p).sum() / len(X)), gradient

@@ -94,21 +94,22 @@ class JointLogistic(_Joint):
     def __init__(self, *, penalty: float = 1.0) -> None:
         if penalty <= 0.0:
             raise InputError(f"penalty must be above 0, got {penalty}")
+        from sklearn.linear_model import LogisticRegression  # here, so that no phase's time includes the import
+
         super().__init__()
         self.penalty = penalty
+        self._model = LogisticRegression(C=penalty, max_iter=1000, warm_start=True)
         self.weights_, self.bias_ = nothing(), nothing(0)
 
     def _fit(self, X: Samples, y: NDArray[np.int64]) -> None:
-        from sklearn.linear_model import LogisticRegression
-
         classes, width = int(y.max()) + 1, X.shape[1]
         weights, bias = grown(self.weights_, classes, width), grown(self.bias_, classes)
         if classes > 1:
-            model = LogisticRegression(C=self.penalty, max_iter=1000, warm_start=True)
+            self._model.coef_ = None
             if classes > 2:  # begin where the last phase ended: the optimum is the same, and nearer
-                model.coef_, model.intercept_ = weights, bias
-            model.fit(X.astype(np.float64), y)
-            weights, bias = model.coef_, model.intercept_
+                self._model.coef_, self._model.intercept_ = weights, bias
+            self._model.fit(X.astype(np.float64), y)
+            weights, bias = self._model.coef_, self._model.intercept_
             if classes == 2:  # scikit-learn fits one row for the second class, against the first
                 weights, bias = np.concatenate([-weights, weights]), np.concatenate([-bias, bias])
         self.weights_, self.bias_ = weights, bias

@@ -31,7 +31,9 @@ class SLDA(ArrayMethod):
     def __init__(self, *, shrinkage: float = 1e-4) -> None:
         if not 0.0 < shrinkage <= 1.0:
             raise InputError(f"shrinkage must be above 0 and at most 1, got {shrinkage}")
-        self.shrinkage = shrinkage
+        from sklearn.covariance import oas  # here, so that no phase's time includes the import
+
+        self.shrinkage, self._oas = shrinkage, oas
         self.counts_, self.means_, self.covariance_ = nothing(0, dtype=np.int64), nothing(), nothing()
 
     @property
@@ -39,13 +41,11 @@ class SLDA(ArrayMethod):
         return len(self.means_)
 
     def _learn(self, X: Samples, y: NDArray[np.int64], classes: Sequence[int]) -> None:
-        from sklearn.covariance import oas
-
         rows, seen = np.asarray(X, dtype=np.float64), self.counts_.sum()
         found = list(update_moments(rows, y, classes, self.counts_, self.means_))
         counts, means = with_moments(found, self.counts_, self.means_)
         if seen == 0:
-            self.covariance_, _ = oas(rows - means[y], assume_centered=True)
+            self.covariance_, _ = self._oas(rows - means[y], assume_centered=True)
         else:
             scatter = sum(moments.scatter for moments in found)
             self.covariance_ = (seen * self.covariance_ + scatter) / (seen + len(rows))

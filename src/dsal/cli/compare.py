@@ -1,0 +1,182 @@
+"""``dsal compare``: methods on equal terms, on the same features, in the same phases, with the same tuning."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dsal.cli.arguments import (
+    HANDLING,
+    Backbone,
+    BaseClasses,
+    CheckpointSeconds,
+    ClassOrder,
+    DataRoot,
+    Dataset,
+    Download,
+    ExpansionSize,
+    Features,
+    Flag,
+    Report,
+    Seeds,
+    Text,
+    Weights,
+    flag,
+    given,
+    option,
+)
+
+if TYPE_CHECKING:
+    from dsal.cli.display import Display
+    from dsal.cli.options import Handling
+    from dsal.evaluation.compare import Options
+    from dsal.evaluation.experiment import Experiment, Setting
+
+_OWN = ("methods", "phases", "tune")  # options that `dsal run` has not, or takes otherwise
+_PASSING = ("out", "resume", "json", "report", "checkpoint_seconds")  # not to be remembered for --resume
+
+
+def compare(
+    context: typer.Context,
+    methods: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="METHODS...", help="Names of methods.", show_default="all"),
+    ] = None,
+    dataset: Dataset = None,
+    data_root: DataRoot = None,
+    download: Download = None,
+    backbone: Backbone = None,
+    weights: Weights = None,
+    features: Features = None,
+    phases: Annotated[Text, option("K, phases after the base phase; several with commas: 5,25,50.", "25")] = None,
+    base_classes: BaseClasses = None,
+    class_order: ClassOrder = None,
+    seeds: Seeds = None,
+    expansion_size: ExpansionSize = None,
+    tune: Annotated[Flag, flag("--tune/--no-tune", "Choose options on held-out samples of the base phase.")] = None,
+    out: Annotated[Path | None, option("Folder of the comparison.", "runs/compare", HANDLING)] = None,
+    resume: Annotated[Flag, flag("--resume", "Go on where a stopped comparison left off.", HANDLING)] = None,
+    checkpoint_seconds: CheckpointSeconds = None,
+    json: Annotated[Flag, flag("--json", "Print comparison.json instead of tables.", HANDLING)] = None,
+    report: Report = None,
+) -> None:
+    """Compare methods: tune each with the same budget, run each, show one table and write one report for each K.
+
+    Every run is a `dsal run` in a process and a folder of its own: its memory is its own, and a stopped comparison
+    goes on where it was. Seeds are for methods that draw something; others run once.
+    """
+    from dsal.cli.display import Display
+    from dsal.cli.options import combine
+    from dsal.evaluation.results import read_config, write_config
+
+    asked = {name: value for name, value in given(context).items() if value != []}
+    folder = Path(asked.get("out", "runs/compare"))
+    if resume:
+        asked = {**(read_config(folder) or {}), **asked}
+    names, counts = _methods(asked.get("methods")), _counts(asked.get("phases", [25]))
+    common, handling = combine({name: asked[name] for name in asked if name not in _OWN}, {})
+    folder.mkdir(parents=True, exist_ok=True)
+    lasting = {name: value for name, value in asked.items() if name not in _PASSING}
+    write_config(folder, {**lasting, "methods": names, "phases": counts})
+    display = Display()
+    try:
+        _compare(common, names, counts, folder, handling, tuning=asked.get("tune", True), display=display)
+    except KeyboardInterrupt:
+        display.note(f"stopped; go on with: dsal compare --resume --out {folder}")
+        raise
+
+
+def _compare(
+    common: Experiment,
+    names: list[str],
+    counts: list[int],
+    folder: Path,
+    handling: Handling,
+    *,
+    tuning: bool,
+    display: Display,
+) -> None:
+    from dsal.cli.comparison_table import show_comparison
+    from dsal.evaluation.compare import of_method, plan, read_tuning, tune_once, write_comparison
+    from dsal.evaluation.experiment import prepare, settle
+    from dsal.evaluation.results import read_results
+    from dsal.evaluation.runner import is_finished
+
+    with display.preparation() as progress:
+        data = prepare(of_method(common, names[0]), progress).data
+    entries = plan(common, counts, {name: {} for name in names}, folder)
+    for entry in entries:
+        settle(entry.experiment, data)  # what cannot be run is refused before hours are spent
+    if tuning:
+        for name in names:
+            for trial in tune_once(settle(of_method(common, name), data), folder):
+                display.note(f"tuning {name:<15} {_listed(trial.options):<42} held-out {trial.accuracy:6.2f}")
+        found = read_tuning(folder)
+        entries = plan(common, counts, {name: found[name]["chosen"] for name in names}, folder)
+    for number, entry in enumerate(entries, start=1):
+        setting = settle(entry.experiment, data)
+        done = handling.resume and is_finished(setting, entry.folder)
+        what = f"{entry.experiment.method}, K = {entry.experiment.phases}"
+        display.note(f"[{number}/{len(entries)}] {what}{': done before' * done}")
+        if not done:
+            _run(setting, entry.folder, handling)
+    documents = [read_results(entry.folder) for entry in entries]
+    show_comparison(write_comparison(folder, documents), documents, as_json=handling.json)
+    display.note(f"results in {folder}")
+    if handling.report:
+        from dsal.report.page import build_report
+
+        for k in counts:
+            page = build_report([e.folder for e in entries if e.experiment.phases == k], folder / f"k{k}")
+            display.note(f"report in {page}")
+
+
+def _run(setting: Setting, out: Path, handling: Handling) -> None:
+    """``dsal run`` in a process of its own, so that the peak of its memory is its own."""
+    from dsal.errors import DSALError
+    from dsal.evaluation.results import write_config
+
+    out.parent.mkdir(exist_ok=True)
+    with TemporaryDirectory() as folder:
+        write_config(Path(folder), setting.config)
+        command = [sys.executable, "-m", "dsal", "run", "--config", f"{folder}/config.toml", "--out", str(out)]
+        command += ["--no-report", "--checkpoint-seconds", str(handling.checkpoint_seconds)]
+        code = subprocess.run(command + ["--resume"] * handling.resume, stdout=subprocess.DEVNULL).returncode
+    if code == 130:
+        raise KeyboardInterrupt
+    if code:
+        raise DSALError(f"the run in {out} failed; what went wrong stands above")
+
+
+def _methods(asked: list[str] | None) -> list[str]:
+    """Names of methods, each once; all that learn from features where none is asked for."""
+    from dsal.errors import InputError
+    from dsal.methods import METHODS
+
+    if not asked:
+        return [name for name in METHODS.names() if METHODS.get(name).inputs == "features"]
+    for name in asked:
+        if METHODS.get(name).inputs != "features":
+            raise InputError(f"{name} trains a network on images: it cannot be compared on frozen features")
+    return list(dict.fromkeys(asked))
+
+
+def _counts(asked: str | list[int]) -> list[int]:
+    """The values of K, each once."""
+    from dsal.errors import InputError
+
+    try:
+        return list(dict.fromkeys(int(k) for k in (asked.split(",") if isinstance(asked, str) else asked)))
+    except ValueError as error:
+        raise InputError(f"phases must be numbers, as in 5,25,50; got {asked!r}") from error
+
+
+def _listed(options: Options) -> str:
+    return ", ".join(
+        f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in options.items()
+    )

@@ -1,0 +1,65 @@
+"""A comparison on stdout: one table for each K, the paper's figures beside, or the document itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from dsal.cli.table import BACKBONES, figure_text, print_table, spread_text
+from dsal.evaluation.paper_numbers import PaperResult, paper_results
+
+_ACCURACIES = ("average_accuracy", "last_accuracy", "base_accuracy", "new_accuracy", "forgetting")
+
+
+def show_comparison(comparison: dict[str, Any], documents: Sequence[dict[str, Any]], *, as_json: bool) -> None:
+    """Print the comparison for people or for machines; ``documents`` are the results of its runs."""
+    if as_json:
+        typer.echo(json.dumps(comparison, indent=1))
+        return
+    for k in dict.fromkeys(run["phases"] for run in comparison["runs"]):
+        runs = [run for run in comparison["runs"] if run["phases"] == k]
+        print_table(comparison_table(runs, published(documents, k)))
+
+
+def comparison_table(runs: Sequence[dict[str, Any]], paper: Sequence[PaperResult]) -> Table:
+    """One row a run at the same K, best average first, and under them what the paper reports."""
+    config = runs[0]["config"]
+    table = Table(
+        *("", "average", "last", "base", "new", "forgetting", "seconds", "peak MB", "stored MB", "exemplar-free"),
+        title=f"{Path(config['dataset']).name}, K = {config['phases']}",
+        caption="percent; average over phases 0..K; base and new after phase K; seconds of learning, one seed",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for run in sorted(runs, key=lambda run: -run["average_accuracy"]["mean"]):
+        table.add_row(
+            run["method"],
+            *(spread_text(run[name]) for name in _ACCURACIES),
+            f"{run['seconds']:.1f}",
+            f"{run['peak_memory_bytes'] / 1e6:.0f}",
+            f"{run['stored_bytes'] / 1e6:.2f}",
+            "yes" if run["exemplar_free"] else "no",
+        )
+    for result in paper:
+        name = f"{result.method}, paper ({BACKBONES[result.backbone]})"
+        table.add_row(name, figure_text(result.average), figure_text(result.last), style="dim")
+    return table
+
+
+def published(documents: Sequence[dict[str, Any]], k: int) -> list[PaperResult]:
+    """What the paper reports at K for the methods compared, with half of the classes as base."""
+    first = next(document for document in documents if len(document["phases"]) - 1 == k)
+    phases, dataset = first["phases"], first["provenance"]["image_dataset"]
+    if dataset is None or 2 * phases[0]["classes_seen"] != phases[-1]["classes_seen"]:
+        return []
+    compared = {document["method"] for document in documents}
+    return [result for result in paper_results(dataset, k) if result.method.lower() in compared]

@@ -1,0 +1,121 @@
+"""A comparison: every method at every K, each a run in a folder of its own, tuned alike and summed up in one file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+from dsal.errors import FileFormatError
+from dsal.evaluation.experiment import Experiment, Setting
+from dsal.evaluation.trials import HELD_OUT, PHASES, Trial, best, tune
+from dsal.methods import METHODS
+from dsal.store import atomic_write
+
+Options = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One run of a comparison, and its folder."""
+
+    experiment: Experiment
+    folder: Path
+
+
+def plan(common: Experiment, phases: Sequence[int], chosen: Mapping[str, Options], out: Path) -> list[Entry]:
+    """The runs of a comparison, K by K.
+
+    Args:
+        common: what all runs share; its method and K do not matter.
+        phases: the values of K.
+        chosen: the methods, with the options that tuning chose for each.
+        out: folder of the comparison; a run has the folder ``k<K>/<method>`` in it.
+    """
+    return [
+        Entry(replace(of_method(common, name), phases=k, method_options=options), out / f"k{k}" / name)
+        for k in phases
+        for name, options in chosen.items()
+    ]
+
+
+def of_method(common: Experiment, name: str) -> Experiment:
+    """The experiment with another method: only with options it takes, and one seed where seeds change nothing."""
+    method = METHODS.get(name)
+    size = common.expansion_size if "expansion_size" in signature(method).parameters else None
+    seeds = common.seeds if method.seed_varies else common.seeds[:1]
+    return replace(common, method=name, expansion_size=size, seeds=seeds)
+
+
+def tune_once(setting: Setting, out: Path) -> Iterator[Trial]:
+    """Tune the setting's method and write the outcome to ``tuning.json``; nothing where it is there already."""
+    protocol = _tuning_protocol(setting)
+    known = read_tuning(out)
+    if known.get(setting.experiment.method, {}).get("protocol") == protocol:
+        return
+    trials = []
+    for trial in tune(setting):
+        trials.append(trial)
+        yield trial
+    entry = {"protocol": protocol, "trials": [asdict(t) for t in trials], "chosen": dict(best(trials).options)}
+    _write(out / "tuning.json", {**known, setting.experiment.method: entry})
+
+
+def read_tuning(out: Path) -> dict[str, Any]:
+    """What tuning has found so far, by method: ``protocol``, ``trials`` and the options ``chosen``."""
+    path = out / "tuning.json"
+    if not path.exists():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise FileFormatError(f"{path} is torn or not JSON: {error}. Delete it to tune again.") from error
+    return dict(found)
+
+
+def write_comparison(out: Path, documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Write ``comparison.json``: a row for each finished run, how each method was tuned, where it was computed."""
+    comparison = {
+        "schema": 1,
+        "runs": [_row(document) for document in documents],
+        "tuning": read_tuning(out),
+        "provenance": documents[0]["provenance"],
+    }
+    _write(out / "comparison.json", comparison)
+    return comparison
+
+
+def _row(document: Mapping[str, Any]) -> dict[str, Any]:
+    accuracies = ("average_accuracy", "last_accuracy", "base_accuracy", "new_accuracy", "forgetting")
+    costs = ("peak_memory_bytes", "stored_bytes", "exemplar_free")
+    return {
+        "method": document["method"],
+        "phases": len(document["phases"]) - 1,
+        "seeds": document["seeds"],
+        **{name: document[name] for name in accuracies},
+        "seconds": sum(phase["seconds"]["mean"] for phase in document["phases"]),
+        **{name: document[name] for name in costs},
+        "config": document["config"],
+    }
+
+
+def _tuning_protocol(setting: Setting) -> dict[str, Any]:
+    """All that the outcome of tuning depends on."""
+    return {
+        "data_sha256": setting.data.fingerprint,
+        "class_order": setting.experiment.class_order,
+        "base_classes": setting.scenario.seen(0),
+        "phases": PHASES,
+        "held_out": HELD_OUT,
+        "seed": setting.experiment.seeds[0],
+        "expansion_size": setting.config.get("expansion_size"),
+        "settings": [dict(options) for options in METHODS.get(setting.experiment.method).trials],
+    }
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> None:
+    with atomic_write(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
