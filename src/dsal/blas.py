@@ -67,6 +67,10 @@ class Backend(ABC):
         """An estimate of the condition number of U^T U in the 1-norm."""
 
     @abstractmethod
+    def spectrum(self, gram: Tensor) -> tuple[Tensor, Tensor]:
+        """Eigenvalues (d,), ascending, and eigenvectors (d x d, in columns) of G: about 9 d^3 flops, 3 more squares."""
+
+    @abstractmethod
     def keep_(self, square: Tensor) -> Tensor:
         """Set the triangle aside; :meth:`restore_` brings it back bit for bit."""
 
@@ -155,6 +159,12 @@ class Lapack(Backend):
         reciprocal, _ = lapack.dpocon(u, onenormest(gram))
         return float(1.0 / reciprocal) if reciprocal > 0 else float("inf")
 
+    def spectrum(self, gram: Tensor) -> tuple[Tensor, Tensor]:
+        from scipy.linalg import eigh
+
+        values, vectors = eigh(gram.numpy(), lower=False, driver="evd", check_finite=False)
+        return torch.from_numpy(values), torch.from_numpy(vectors)
+
     def keep_(self, square: Tensor) -> Tensor:
         """Copy column j of the triangle into column d-2-j below the diagonal, where just as many places are free.
 
@@ -224,6 +234,10 @@ class Torch(Backend):
 
     def condition(self, factor: Tensor) -> float:
         return float(torch.linalg.cond(factor.T @ factor, p=1))
+
+    def spectrum(self, gram: Tensor) -> tuple[Tensor, Tensor]:
+        values, vectors = torch.linalg.eigh(gram, UPLO="U")
+        return values, vectors
 
     def keep_(self, square: Tensor) -> Tensor:
         return square.clone()

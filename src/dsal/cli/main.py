@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from dsal import __version__
+from dsal.cli.compare import compare
 from dsal.cli.evaluate import evaluate
 from dsal.cli.extract import extract
 from dsal.cli.forget import forget
@@ -25,6 +26,7 @@ from dsal.cli.pretrain import pretrain
 from dsal.cli.report import report
 from dsal.cli.reproduce import reproduce
 from dsal.cli.run import run
+from dsal.cli.tune import tune
 from dsal.errors import DSALError, InputError
 
 app = typer.Typer(
@@ -34,12 +36,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(run)
+app.command()(compare)
 app.command()(pretrain)
 app.command()(extract)
 app.command()(report)
 for _command in (learn, predict, evaluate, info, merge, forget):
     app.command(rich_help_panel="Own images")(_command)
 app.command()(reproduce)
+app.command()(tune)
 
 
 def _version(wanted: bool) -> None:

@@ -1,0 +1,151 @@
+"""Leave-one-out in closed form against models that really leave the row out."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from dsal.activations import resolve
+from dsal.blas import Backend, Lapack, Torch
+from dsal.data import Scenario
+from dsal.data.features import FeatureSet
+from dsal.errors import InputError
+from dsal.evaluation.experiment import Experiment, Setting
+from dsal.expansion import RandomProjection
+from dsal.experiments import auto
+from dsal.experiments.training import Stream, train
+from dsal.streams import Block, DualStream
+from dsal.tuning import DEFAULT_RATIO, GAMMAS, GammaChoice, RatioFit, RidgePath, choose_gamma
+
+BACKENDS = [Lapack(), Torch(torch.device("cpu"))]
+
+
+def expanded(sample: FeatureSet, rows: int, size: int = 48) -> tuple[Tensor, Tensor]:
+    """ReLU expansions of real features (rows x size), and one-hot targets of 10 classes."""
+    chosen = np.flatnonzero(sample.train_y < 10)[:rows]
+    expansion = RandomProjection.build(sample.train_x.shape[1], size, 0, torch.empty(0))
+    x = torch.relu(expansion(torch.from_numpy(sample.train_x[chosen].astype(np.float64))))
+    y = torch.from_numpy(sample.train_y[chosen])[:, None] == torch.arange(10)
+    return x, y.double()
+
+
+def solve(x: Tensor, y: Tensor, gamma: float) -> Tensor:
+    return torch.linalg.solve(x.T @ x + gamma * torch.eye(x.shape[1]).double(), x.T @ y)
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=["lapack", "torch"])
+def test_the_path_is_the_ridge_of_every_gamma(sample: FeatureSet, backend: Backend) -> None:
+    x, y = expanded(sample, 150)
+    path = RidgePath(x.T @ x, x.T @ y, backend)
+    for gamma in GAMMAS:
+        expected = solve(x, y, gamma)
+        torch.testing.assert_close(path.weights(gamma), expected, rtol=1e-6, atol=1e-6 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=["lapack", "torch"])
+@pytest.mark.parametrize("gamma", [0.1, 10.0])
+def test_errors_are_those_of_models_without_the_row(sample: FeatureSet, backend: Backend, gamma: float) -> None:
+    x, y = expanded(sample, 60)
+    left_out = []
+    for row in range(20):
+        others = torch.arange(60) != row
+        left_out.append(y[row] - x[row] @ solve(x[others], y[others], gamma))
+    expected = float((torch.stack(left_out) ** 2).mean())
+    path = RidgePath(x.T @ x, x.T @ y, backend)
+    (found,) = path.errors(x[:20], y[:20], torch.ones(20).double(), [gamma])
+    assert found == pytest.approx(expected, rel=1e-7)
+
+
+def test_a_row_of_weight_two_is_a_row_learned_twice(sample: FeatureSet) -> None:
+    rows = np.flatnonzero(sample.train_y < 10)[:60]
+    features, columns = (
+        torch.from_numpy(sample.train_x[rows].astype(np.float64)),
+        torch.from_numpy(sample.train_y[rows]),
+    )
+    twice = Block(torch.cat([features, features[:5]]), torch.cat([columns, columns[:5]]))
+    weight = torch.ones(60).double()
+    weight[:5] = 2.0
+    weighted = Block(features, columns, weight)
+    expansion = RandomProjection.build(features.shape[1], 32, 0, torch.empty(0))
+    choices = [
+        choose_gamma(lambda: iter([block]), sampled, expansion, resolve("relu"), 10, Lapack())  # noqa: B023
+        for block, sampled in ((twice, Block(features[:9], columns[:9])), (weighted, Block(features[:9], columns[:9])))
+    ]
+    assert choices[0].errors == pytest.approx(choices[1].errors, rel=1e-9)
+
+
+def test_the_least_error_wins_and_of_equals_the_largest_gamma() -> None:
+    assert GammaChoice((0.1, 1.0, 10.0), (3.0, 2.0, 4.0)).gamma == 1.0
+    assert GammaChoice((0.1, 1.0, 10.0), (2.0, 2.0, 4.0)).gamma == 1.0
+    assert GammaChoice((0.1, 1.0), (float("nan"), 5.0)).gamma == 1.0
+    with pytest.raises(InputError, match="give a number"):
+        _ = GammaChoice((0.1,), (float("inf"),)).gamma
+
+
+def test_the_ratio_is_the_least_squares_answer() -> None:
+    random = np.random.default_rng(0)
+    corrections = random.normal(size=(40, 3))
+    errors = 0.7 * corrections + 0.1 * random.normal(size=(40, 3))
+    weight = random.uniform(0.5, 2.0, 40)
+    fit = RatioFit().plus(errors, corrections, weight, total=weight.sum())
+    grid = np.linspace(0, 2, 20001)
+    losses = [(weight[:, None] * (errors - c * corrections) ** 2).sum() for c in grid]
+    assert fit.ratio == pytest.approx(grid[int(np.argmin(losses))], abs=1e-4)
+    parts = [RatioFit().plus(errors[p], corrections[p], weight[p], total=weight[p].sum()) for p in
+             (slice(15), slice(15, 40))]  # fmt: skip
+    assert parts[0].merged(parts[1]).ratio == pytest.approx(fit.ratio)
+
+
+def test_a_ratio_is_never_negative_and_nothing_learned_gives_the_default() -> None:
+    one = np.ones((1, 2))
+    assert RatioFit().plus(-one, one, np.ones(1), 1.0).ratio == 0.0
+    assert RatioFit().plus(one, np.full((1, 2), np.nan), np.ones(1), 1.0).ratio == DEFAULT_RATIO
+
+
+def test_tuning_reads_no_test_sample_and_equals_a_hand_made_run(sample: FeatureSet) -> None:
+    scenario = Scenario.deal(100, phases=4)
+    blind = replace(sample, test_x=sample.test_x[:0], test_y=sample.test_y[:0])
+    setting = Setting(Experiment(phases=4), blind, scenario, "base classes", {})
+    chosen = list(auto.tune(setting, size=32, seed=0))
+    gamma = chosen[0].gamma.gamma
+    assert {step.gamma.gamma for step in chosen} == {gamma}
+    expansion = RandomProjection.build(sample.train_x.shape[1], 32, 0, torch.empty(0))
+    streams = DualStream(
+        expansion, main_activation=resolve("relu"), activation=resolve("tanh"), gamma=gamma, gamma_comp=gamma,
+        cleanse=True, backend=Lapack(),
+    )  # fmt: skip
+    explained = energy = 0.0
+    for k, classes in enumerate(scenario.phases):
+        rows = scenario.phase_rows(sample.train_y, k)
+        block = Block(torch.from_numpy(sample.train_x[rows].astype(np.float64)), torch.from_numpy(sample.train_y[rows]))
+        present = torch.arange(classes.start, classes.stop)
+        streams.learn(lambda: iter([block]), len(rows), present, classes.stop)  # noqa: B023
+        main, both = (streams.leave_one_out(block, present, k == 0, c) for c in (0.0, 1.0))
+        errors = (block.columns[:, None] == torch.arange(classes.stop)).double() - main
+        explained += float((errors * (both - main)).sum())
+        energy += float(((both - main) ** 2).sum())
+        assert chosen[k].ratio == pytest.approx(explained / energy, rel=1e-6)
+
+
+def test_the_choice_wins_most_of_what_compensation_can_win(sample: FeatureSet) -> None:
+    """Three quarters and more of the gain of the best gamma and C of a grid, read on test data, over C = 0."""
+    setting = Setting(Experiment(phases=5), sample, Scenario.deal(100, phases=5), "base classes", {})
+    *_, chosen = auto.tune(setting, size=128)
+    found = auto.check(setting, chosen.gamma.gamma, chosen.ratio, size=128)
+    without = train(sample, setting.scenario, [Stream()], size=128, gamma=0.1, ratio=0.0, seed=0)["tanh"]
+    main = 100 * without.hits[-1].sum() / without.totals.sum()
+    assert found.loss == found.best_last - found.last >= 0
+    assert found.last - main >= 0.75 * (found.best_last - main) > 2.0
+
+
+def test_the_command_prints_the_choice(sample_file: object, capsys: pytest.CaptureFixture[str]) -> None:
+    from dsal.cli.tune import tune
+
+    tune(dataset=str(sample_file), phases=3, expansion_size=32, json=True)
+    result = json.loads(capsys.readouterr().out)
+    assert result["gamma"] in GAMMAS
+    assert len(result["compensation_by_phase"]) == 4
+    assert result["compensation"] == result["compensation_by_phase"][-1] > 0
