@@ -11,7 +11,7 @@ from dsal.errors import InputError
 from dsal.methods.arrays import Array, ArrayMethod, grown, nothing
 from dsal.methods.contract import Samples
 from dsal.methods.geometry import check_exponent, floor_of, power, unit_rows
-from dsal.methods.moments import update_means, update_moments, with_moments
+from dsal.methods.moments import added_scatter, update_means
 
 
 class FeCAM(ArrayMethod):
@@ -51,14 +51,14 @@ class FeCAM(ArrayMethod):
         rows = np.asarray(X, dtype=np.float64)
         floor = floor_of(rows) if not self.classes_seen else self.floor_
         powers = power(rows, floor, self.power)
-        found = list(update_moments(powers, y, classes, self.counts_, self.power_means_))
-        _, means = update_means(rows, y, classes, self.counts_, self.means_)
+        counts, means = update_means(rows, y, classes, self.counts_, self.means_)
+        _, power_means = update_means(powers, y, classes, self.counts_, self.power_means_)
         triangle = np.triu_indices(rows.shape[1])
         scatters = grown(self.scatters_, len(means), len(triangle[0]))
-        for moments in found:
-            scatters[moments.label] += moments.scatter[triangle]
-        self.counts_, self.power_means_ = with_moments(found, self.counts_, self.power_means_)
-        self.floor_, self.means_, self.scatters_ = floor, means, scatters
+        for label in classes:
+            scatters[label] += added_scatter(powers, y, label, self.counts_, self.power_means_)[triangle]
+        self.floor_, self.counts_, self.means_ = floor, counts, means
+        self.power_means_, self.scatters_ = power_means, scatters
 
     def _scores(self, X: Array) -> Array:
         samples = unit_rows(power(X, self.floor_, self.power))

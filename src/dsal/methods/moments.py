@@ -1,9 +1,13 @@
-"""Counts, means and scatter of classes, exact however a class's samples are cut into phases."""
+"""Counts, means and scatter of classes, exact however a class's samples are cut into phases.
+
+With a samples of mean m before a phase, and b samples of mean m' in it, the mean after it is m + (m' - m) b / (a + b),
+and the scatter, the sum of (x - mean)(x - mean)^T, grows by that of the new samples about m' plus
+(m' - m)(m' - m)^T a b / (a + b).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,55 +15,36 @@ from dsal.errors import InputError
 from dsal.methods.arrays import Array, Labels, grown
 
 
-@dataclass(frozen=True)
-class ClassMoments:
-    """One class after a phase."""
-
-    label: int
-    count: int
-    mean: Array  # (d,)
-    scatter: Array  # (d, d), what this phase adds to the sum of (x - mean)(x - mean)^T
-
-
-def update_moments(X: Array, y: Labels, classes: Sequence[int], counts: Labels, means: Array) -> Iterator[ClassMoments]:
-    """The moments of each class of a phase, those of earlier phases included.
-
-    With a samples of mean m before, and b of mean m' now: mean m + (m' - m) b / (a + b), and the scatter grows by that
-    of the new samples about m' plus (m' - m)(m' - m)^T a b / (a + b).
+def update_means(X: Array, y: Labels, classes: Sequence[int], counts: Labels, means: Array) -> tuple[Labels, Array]:
+    """Counts (c,) and means (c, d) of all classes seen after a phase.
 
     Args:
         X: samples of the phase (n, d).
         y: their classes (n,).
         classes: of the phase, ascending.
-        counts: samples so far of each class seen before (c,).
-        means: their means (c, d).
+        counts: samples before it, of each class seen before (c,).
+        means: and their means (c, d).
 
     Raises:
         InputError: a class of the phase has no samples.
     """
+    seen = max(classes[-1] + 1, len(counts))
+    counts, means = grown(counts, seen), grown(means, seen, X.shape[1])
     for label in classes:
         rows = X[y == label]
         if not len(rows):
             raise InputError(f"class {label} of the phase has no samples, so it has no mean")
-        known = label < len(counts)
-        before = int(counts[label]) if known else 0
-        now = rows.mean(axis=0)
-        step = now - means[label] if known else np.zeros_like(now)
-        count = before + len(rows)
-        centred = rows - now
-        scatter = centred.T @ centred + np.outer(step, step) * (before * len(rows) / count)
-        yield ClassMoments(label, count, now - step * (before / count), scatter)
-
-
-def update_means(X: Array, y: Labels, classes: Sequence[int], counts: Labels, means: Array) -> tuple[Labels, Array]:
-    """Counts (c,) and means (c, d) of all classes seen after a phase; arguments as of :func:`update_moments`."""
-    return with_moments(list(update_moments(X, y, classes, counts, means)), counts, means)
-
-
-def with_moments(found: Sequence[ClassMoments], counts: Labels, means: Array) -> tuple[Labels, Array]:
-    """``counts`` and ``means``, grown and with the classes ``found`` replaced."""
-    seen = max(found[-1].label + 1, len(counts))
-    counts, means = grown(counts, seen), grown(means, seen, len(found[0].mean))
-    for moments in found:
-        counts[moments.label], means[moments.label] = moments.count, moments.mean
+        counts[label] += len(rows)
+        means[label] += (rows.mean(axis=0) - means[label]) * (len(rows) / counts[label])
     return counts, means
+
+
+def added_scatter(X: Array, y: Labels, label: int, counts: Labels, means: Array) -> Array:
+    """What the samples of one class in a phase add to its scatter (d, d); arguments as they were before the phase."""
+    rows = X[y == label]
+    now = rows.mean(axis=0)
+    scatter: Array = (rows - now).T @ (rows - now)
+    if label < len(counts):
+        step = now - means[label]
+        scatter += np.outer(step, step) * (counts[label] * len(rows) / (counts[label] + len(rows)))
+    return scatter

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dsal.errors import InputError
 from dsal.methods.arrays import Array, ArrayMethod, nothing
 from dsal.methods.contract import Samples
-from dsal.methods.moments import update_moments, with_moments
+from dsal.methods.moments import added_scatter, update_means
 
 
 class SLDA(ArrayMethod):
@@ -42,12 +42,11 @@ class SLDA(ArrayMethod):
 
     def _learn(self, X: Samples, y: NDArray[np.int64], classes: Sequence[int]) -> None:
         rows, seen = np.asarray(X, dtype=np.float64), self.counts_.sum()
-        found = list(update_moments(rows, y, classes, self.counts_, self.means_))
-        counts, means = with_moments(found, self.counts_, self.means_)
+        counts, means = update_means(rows, y, classes, self.counts_, self.means_)
         if seen == 0:
             self.covariance_, _ = self._oas(rows - means[y], assume_centered=True)
         else:
-            scatter = sum(moments.scatter for moments in found)
+            scatter = sum(added_scatter(rows, y, label, self.counts_, self.means_) for label in classes)
             self.covariance_ = (seen * self.covariance_ + scatter) / (seen + len(rows))
         self.counts_, self.means_ = counts, means
 
