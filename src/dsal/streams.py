@@ -162,11 +162,12 @@ class DualStream:
     def restore(self, state: dict[str, Array]) -> None:
         """Become what :meth:`state` described, bit for bit."""
 
-        def ridge(name: str, gamma: float) -> Ridge:
-            return Ridge.from_state({key: state[f"{name}.{key}"] for key in ("factor", "targets")}, gamma, self.backend)
+        def part(prefix: str) -> dict[str, Array]:
+            return {key.removeprefix(prefix): array for key, array in state.items() if key.startswith(prefix)}
 
-        self.main = ridge("main", self.main.gamma)
-        self.comp = None if self.comp is None else ridge("comp", self.comp.gamma)
+        self.main = Ridge.from_state(part("main."), self.main.gamma, self.backend)
+        if self.comp is not None:
+            self.comp = Ridge.from_state(part("comp."), self.comp.gamma, self.backend)
 
     def _ridges(self) -> list[Ridge]:
         return [self.main] if self.comp is None else [self.main, self.comp]

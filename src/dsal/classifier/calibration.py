@@ -22,7 +22,7 @@ def rows_wanted(weight: float) -> int:
     return min(MOST_ROWS, 16 + int(weight) // 32)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Calibration:
     """The negative log-likelihood at every temperature of the grid, summed over all phases.
 

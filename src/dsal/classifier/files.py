@@ -90,11 +90,13 @@ def unpack(
 def _learned(model: DSALClassifier, arrays: dict[str, NDArray[Any]], meta: dict[str, Any]) -> Learned:
     options = Options.of(model)
     _check_shapes(arrays, classes=len(meta["classes"]), features=meta["features"], d=options.size)
-    tensors = {name: torch.from_numpy(array).to(options.backend.device) for name, array in arrays.items()}
+
+    def tensor(name: str) -> Tensor:
+        return torch.from_numpy(arrays[name]).to(options.backend.device)
+
     prefix = "expansion."
-    buffers = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-    expansion = options.expansion(**buffers)
-    weights = tensors["main.weights"].T, tensors["comp.weights"].T if "comp.weights" in tensors else None
+    expansion = options.expansion(**{name.removeprefix(prefix): tensor(name) for name in arrays if prefix in name})
+    weights = tensor("main.weights").T, tensor("comp.weights").T if "comp.weights" in arrays else None
     streams = None
     if meta["learning"]:
         streams = options.streams(expansion, compensated=weights[1] is not None)

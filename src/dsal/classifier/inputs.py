@@ -60,7 +60,7 @@ def read_rows(estimator: Any, X: Any, y: Any, sample_weight: Any, *, reset: bool
     return lambda: (_cut(rows, i, i + _SLICE) for i in range(0, len(rows.x), _SLICE))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Phase:
     """All there is to know about a phase before it is learned, and the way to read it again.
 

@@ -23,7 +23,7 @@ from dsal.head import AnalyticHead
 from dsal.streams import Block, DualStream
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Learned:
     """Everything that learning changes. The streams are changed in place, all or nothing; the rest is replaced.
 
@@ -117,18 +117,10 @@ class Learned:
             raise InputError(f"y holds labels that are not among `classes`: {phase.labels[columns < 0].tolist()}")
         weight = np.pad(self.class_weight, (0, len(classes) - len(self.classes)))
         weight[columns] += phase.weights
-        first, present = self.phases == 0, self._tensor(columns)
-        wanted = rows_wanted(phase.weights.sum())
-        sample = phase.sample
+        present = self._tensor(columns)
         with self.learner.guard():
             self.learner.learn(lambda: self._blocks(phase, classes), phase.rows, present, len(classes))
-            rows = make_block(
-                sample.x[:wanted], columns_of(sample.y[:wanted], classes), sample.weight[:wanted], self.backend.device
-            )
-            logits = self.learner.leave_one_out(rows, present, first, compensation)
-            calibration = self.calibration.plus(
-                logits.cpu().numpy(), rows.columns.cpu().numpy(), sample.weight[:wanted], phase.weights.sum()
-            )
+            calibration = self._calibrated(phase, classes, present, compensation)
         return replace(self, classes=classes, class_weight=weight, phases=self.phases + 1, calibration=calibration)
 
     def merged(self, other: Learned) -> Learned:
@@ -178,6 +170,15 @@ class Learned:
         blocks = self._blocks(phase, self.classes)
         logits = [self.learner.leave_one_out(block, present, self.phases == 1, compensation) for block in blocks]
         return torch.cat(logits).cpu().numpy()
+
+    def _calibrated(self, phase: Phase, classes: NDArray[Any], present: Tensor, compensation: float) -> Calibration:
+        """The calibration after a phase that the streams have just learned."""
+        total = float(phase.weights.sum())
+        some = slice(rows_wanted(total))
+        columns, weight = columns_of(phase.sample.y[some], classes), phase.sample.weight[some]
+        rows = make_block(phase.sample.x[some], columns, weight, self.backend.device)
+        logits = self.learner.leave_one_out(rows, present, self.phases == 0, compensation)
+        return self.calibration.plus(logits.cpu().numpy(), columns, weight, total)
 
     def _blocks(self, phase: Phase, classes: NDArray[Any]) -> Iterator[Block]:
         return phase.blocks(classes, self.learner.block_rows, self.backend.device)
