@@ -15,7 +15,7 @@ from dsal.report.page import build_report
 from dsal.report.runs import read_runs
 
 VOID = {"meta", "input", "br", "hr", "link"}
-EVIL = "</script><script>window.pwned=1</script>\"'><img src=x onerror=window.pwned=1>&amp;"
+EVIL = "</script><script>window.pwned=1</script>\"'><img src=x onerror=window.pwned=1>&amp; $\\frac{$"
 
 
 class Page(HTMLParser):
@@ -226,7 +226,7 @@ def test_contrast_in_light_and_dark(page: Page) -> None:
     assert len(themes) == 2
     palettes = [re.findall(r"\.c\d{--c:(#[0-9a-f]{6})}", half) for half in css.split("@media", 2)[:2]]
     for theme, palette in zip(themes, palettes, strict=True):
-        assert len(palette) == 6
+        assert len(palette) == 8
         for text in ("ink", "soft", "accent"):
             assert _contrast(theme[text], theme["page"]) >= 4.5
             assert _contrast(theme[text], theme["raised"]) >= 4.5

@@ -108,7 +108,7 @@ def _references(runs: Sequence[Run]) -> tuple[Reference, ...]:
     results = own_results(runs)
     names = [f"{result.method} K={result.phases}" for result in results]
     last = [
-        Reference(f"paper, {name}: last {result.last.value:.2f}", result.last.value, runs[0].classes)
+        Reference(f"paper, {name}: last {result.last.value:.2f}", result.last.value, max(run.classes for run in runs))
         for name, result in zip(names, results, strict=True)
         if result.last is not None
     ]

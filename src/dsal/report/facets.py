@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dsal.report.charts import Chart, Numbered, accuracy_chart, stability_chart, timing_chart
-from dsal.report.runs import Run
+from dsal.report.runs import Run, dataset_title
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,9 @@ def facets_of(runs: Sequence[Run]) -> tuple[Facet, ...]:
     slugs = [re.sub("[^a-z0-9]+", "-", family.lower()).strip("-") for family in groups]
     if len(set(slugs)) < len(slugs) or not all(slugs):
         slugs = [str(number) for number in range(1, len(slugs) + 1)]
-    return tuple(_facet(family, f"-{slug}", groups[family]) for family, slug in zip(groups, slugs, strict=True))
+    return tuple(
+        _facet(dataset_title(family), f"-{slug}", groups[family]) for family, slug in zip(groups, slugs, strict=True)
+    )
 
 
 def _facet(title: str, suffix: str, runs: Numbered) -> Facet:

@@ -41,9 +41,11 @@ def draw_chart(chart: Chart) -> Figure:
     for place in axes[1:]:
         place.set_ylabel("")
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(
+    legend = figure.legend(
         handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=SMALL, handlelength=4
     )
+    for text in legend.get_texts():
+        text.set_parse_math(False)  # a dollar in a directory's name is a dollar
     return figure
 
 
@@ -65,7 +67,7 @@ def draw_confusion(items: Sequence[tuple[Run, Confusion]]) -> Figure:
         )
         for draw in (place.axvline, place.axhline):
             draw(run.phases[0].classes_seen, color=INK, linewidth=0.6, linestyle=(0, (4, 3)))
-        place.set_title(run.label, fontsize=NORMAL, color=INK)
+        place.set_title(run.label, fontsize=NORMAL, color=INK, parse_math=False)
         place.set_xlabel("predicted class (in order of arrival)", fontsize=SMALL)
         place.set_ylabel("true class", fontsize=SMALL)
         place.tick_params(labelsize=SMALL, color=INK)

@@ -16,7 +16,7 @@ from dsal.report.facets import Facet, facets_of
 from dsal.report.figures import draw_chart, draw_confusion, save_figure
 from dsal.report.markup import el, join, json_script
 from dsal.report.payload import payload
-from dsal.report.runs import Run, method_title, read_runs
+from dsal.report.runs import Run, dataset_title, method_title, read_runs
 from dsal.report.styles import css_colors
 from dsal.store import atomic_write
 
@@ -91,7 +91,9 @@ def _page(runs: Sequence[Run], matrices: Sequence[Confusion | None], facets: Seq
 
 
 def _title(runs: Sequence[Run]) -> str:
-    return f"{_listed(method_title(run.method) for run in runs)} on {_listed(run.family for run in runs)}"
+    return (
+        f"{_listed(method_title(run.method) for run in runs)} on {_listed(dataset_title(run.family) for run in runs)}"
+    )
 
 
 def _subtitle(runs: Sequence[Run]) -> str:

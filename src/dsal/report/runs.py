@@ -16,6 +16,26 @@ from dsal.errors import FileFormatError, InputError
 from dsal.evaluation.paper_numbers import TABLE_1
 from dsal.evaluation.results import read_results
 
+_METHODS = {
+    "air": "AIR",
+    "fecam": "FeCAM",
+    "fetril-fc": "FeTrIL-fc",
+    "gkeal": "GKEAL",
+    "ivoro-d": "iVoro-D",
+    "ivoro-n": "iVoro-N",
+    "ncm": "NCM",
+    "ranpac": "RanPAC",
+    "slda": "SLDA",
+    **{result.method.lower(): result.method for result in TABLE_1},
+}
+_DATASETS = {
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "imagenet100": "ImageNet-100",
+    "imagenet": "ImageNet",
+    "omniglot": "Omniglot",
+}
+
 
 @dataclass(frozen=True)
 class Value:
@@ -126,18 +146,27 @@ def read_runs(directories: Sequence[Path]) -> tuple[Run, ...]:
 
 
 def method_title(name: str) -> str:
-    """A method as the paper spells it, where the paper has it.
+    """A method as its authors spell it, where that is known.
 
-    >>> method_title("ds-al"), method_title("fetril"), method_title("ncm")
-    ('DS-AL', 'FeTrIL', 'ncm')
+    >>> method_title("ds-al"), method_title("fecam"), method_title("mine")
+    ('DS-AL', 'FeCAM', 'mine')
     """
-    return next((result.method for result in TABLE_1 if result.method.lower() == name), name)
+    return _METHODS.get(name, name)
+
+
+def dataset_title(name: str) -> str:
+    """A data set as the field spells it, where it is known.
+
+    >>> dataset_title("cifar100"), dataset_title("flowers")
+    ('CIFAR-100', 'flowers')
+    """
+    return _DATASETS.get(name, name)
 
 
 def _labelled(runs: Sequence[Run]) -> tuple[Run, ...]:
     """Method and K; the data set where there are several; the directory's name where that is not enough."""
     families = {run.family for run in runs}
-    labels = [f"{run.label}, {run.family}" if len(families) > 1 else run.label for run in runs]
+    labels = [f"{run.label}, {dataset_title(run.family)}" if len(families) > 1 else run.label for run in runs]
     shared = Counter(labels)
     for index, run in enumerate(runs):
         if shared[labels[index]] > 1:

@@ -1,14 +1,14 @@
 """How runs are told apart: by colour, dash and marker at once, so that no figure depends on colour alone.
 
-The three lists have coprime lengths: 6 x 5 x 7 = 210 runs pass before a combination returns.
+The three lists have coprime lengths: 8 x 5 x 7 = 280 runs pass before a combination returns.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-LIGHT = ("#174a8c", "#b4500b", "#1a7550", "#7d3c98", "#7d6608", "#4d4d4d")
-DARK = ("#8ab8f5", "#f0a060", "#6fd0a2", "#d0a5e8", "#dcc45a", "#c4c4c4")
+LIGHT = ("#174a8c", "#b4500b", "#1a7550", "#7d3c98", "#7d6608", "#4d4d4d", "#a3195b", "#0b6e75")
+DARK = ("#8ab8f5", "#f0a060", "#6fd0a2", "#d0a5e8", "#dcc45a", "#c4c4c4", "#f291b5", "#5fcdd4")
 DASHES: tuple[tuple[float, ...], ...] = ((), (7, 3), (2, 2.5), (9, 3, 2, 3), (14, 4))  # in units of a 1 px line
 MARKERS = ("o", "s", "^", "v", "X", "P", "p")  # matplotlib's names
 _OUTLINES = (  # the same shapes as SVG paths, about 8 px across, centred

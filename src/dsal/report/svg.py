@@ -32,30 +32,16 @@ class Frame:
 def draw_chart(chart: Chart) -> Markup:
     """All panels of a chart, in both sizes."""
     single = len(chart.panels) == 1
-    gutter = 206 if chart.panels[0].references else 14
+    gutter = 206 if chart.panels[0].references else 24
     below = 34 if "\n" in chart.panels[0].x.ticks[0][1] else 20  # room for tick labels, above the axis title
     above = 26 if single else 46
-    wide = (
-        Frame(760, 380 + below, 40, 760 - gutter, above, 360)
-        if single
-        else Frame(400, 290 + below, 36, 388, above, 270)
-    )
-    narrow = Frame(340, 250 + below, 36, 328, above, 230)
-    return join(
-        *(
-            el(
-                "div",
-                join(
-                    *(
-                        _draw(chart, number, panel, frame, labelled=frame is wide)
-                        for number, panel in enumerate(chart.panels)
-                    )
-                ),
-                class_=f"panels {name}",
-            )
-            for name, frame in (("wide", wide), ("narrow", narrow))
-        )
-    )
+    left = 14 + 7 * max(len(label) for panel in chart.panels for _, label in panel.y.ticks)
+    narrow = Frame(340, 250 + below, left, 320, above, 230)
+    if single:
+        wide = Frame(760, 380 + below, left, 760 - gutter, above, 360)
+    else:
+        wide = Frame(400, 290 + below, left, 378, above, 270)
+    return join(_panels(chart, wide, "wide"), _panels(chart, narrow, "narrow"))
 
 
 def draw_swatch(run: int) -> Markup:
@@ -87,7 +73,13 @@ def draw_paper_swatch() -> Markup:
     )
 
 
-def _draw(chart: Chart, number: int, panel: Panel, frame: Frame, labelled: bool) -> Markup:
+def _panels(chart: Chart, frame: Frame, size: str) -> Markup:
+    drawn = (_draw(chart, number, frame, labelled=size == "wide") for number in range(len(chart.panels)))
+    return el("div", *drawn, class_=f"panels {size}")
+
+
+def _draw(chart: Chart, number: int, frame: Frame, labelled: bool) -> Markup:
+    panel = chart.panels[number]
     x = _scale(panel.x, frame.left, frame.right)
     y = _scale(panel.y, frame.bottom, frame.top)
     names = ", ".join(line.label for line in panel.lines)
@@ -103,7 +95,7 @@ def _draw(chart: Chart, number: int, panel: Panel, frame: Frame, labelled: bool)
         viewBox=f"0 0 {frame.width} {frame.height}",
         role="img",
         tabindex=0,
-        aria_label=f"{panel.title or chart.title}. Lines: {names}. Arrow keys read out the phases; a table follows.",
+        aria_label=f"{panel.title or chart.title}. Lines: {names}. Arrow keys read out the points; a table is below.",
         data_chart=chart.key,
         data_panel=number,
         data_plot=" ".join(f"{value:g}" for value in plot),
@@ -121,10 +113,10 @@ def _grid(panel: Panel, frame: Frame, x: Callable[[float], float], y: Callable[[
         parts.append(el("path", d=f"M{x(value):.1f},{frame.bottom}v5", class_="tick"))
         for row, text in enumerate(label.split("\n")):
             place = frame.bottom + 18 + 14 * row
-            parts.append(el("text", text, x=f"{x(value):.1f}", y=place, text_anchor="middle", class_=f"row{row}"))
+            parts.append(el("text", text, x=f"{x(value):.1f}", y=place, text_anchor="middle"))
     parts.append(el("path", d=f"M{frame.left},{frame.bottom}H{frame.right}", class_="axis"))
-    parts.append(el("text", panel.x.title, x=frame.right, y=frame.height - 4, text_anchor="end", class_="title"))
-    parts.append(el("text", panel.y.title, x=0, y=frame.top - 14, class_="title"))
+    parts.append(el("text", panel.x.title, x=frame.right, y=frame.height - 4, text_anchor="end"))
+    parts.append(el("text", panel.y.title, x=0, y=frame.top - 14))
     if panel.title:
         parts.append(el("text", panel.title, x=0, y=13, class_="heading"))
     return el("g", *parts, aria_hidden="true")

@@ -8,7 +8,7 @@ from typing import Any
 from dsal.evaluation.paper_numbers import PaperResult
 from dsal.report.markup import Child, Markup, el
 from dsal.report.paper import backbone_title, value_of
-from dsal.report.runs import Run, Value
+from dsal.report.runs import Run, Value, dataset_title
 from dsal.report.svg import draw_paper_swatch, draw_swatch
 
 MISSING = "\N{EN DASH}"
@@ -39,9 +39,9 @@ def paper_table(results: Sequence[PaperResult]) -> Markup:
     """What the paper's Table 1 says about the runs' settings, all methods."""
     rows = [
         (
-            _paper_name(result.method + (", run by the paper's authors" if result.reproduced else "")),
+            result.method + (", run by the paper's authors" if result.reproduced else ""),
             "yes" if result.exemplar_free else "no",
-            f"{result.dataset}, {backbone_title(result)}",
+            f"{dataset_title(result.dataset)}, {backbone_title(result)}",
             el("td", result.phases, class_="num", data_sort=result.phases),
             value_cell(value_of(result.average)),
             value_cell(value_of(result.last)),
@@ -78,12 +78,12 @@ def phase_table(runs: Sequence[Run]) -> Markup:
     """Every number that the curves show."""
     rows = [
         (
-            run_name(number, run),
+            run.label,
             *(el("td", n, class_="num", data_sort=n) for n in (phase.number, phase.classes_seen)),
             *(value_cell(value) for value in (phase.accuracy, phase.base, phase.new)),
             *(value_cell(value, "{:.3f}") for value in (phase.learning, phase.testing)),
         )
-        for number, run in enumerate(runs)
+        for run in runs
         for phase in run.phases
     ]
     heads = ("Run", "Phase", "Classes seen", "Accuracy, %", "Base, %", "New, %", "Learning, s", "Testing, s")
@@ -91,19 +91,20 @@ def phase_table(runs: Sequence[Run]) -> Markup:
 
 
 def comparison_table(caption: str, runs: Sequence[Run], entries: Sequence[Mapping[str, Any]]) -> Markup:
-    """Keys as rows, runs as columns; rows in which runs differ are marked."""
+    """Keys as rows, runs as columns; rows in which runs differ are marked, and what they share stands once."""
     flat = [dict(_flatten(entry)) for entry in entries]
     keys = list(dict.fromkeys(key for entry in flat for key in entry))
     body = []
     for key in keys:
         values = [entry.get(key, MISSING) for entry in flat]
-        differs = len(set(values)) > 1
+        same = len(set(values)) == 1
+        differs = not same and key != "started"  # which no two runs share
         mark = (
             el("span", "≠", class_="differs", title="the runs differ", aria_label="the runs differ")
             if differs
             else None
         )
-        cells = [el("td", value) for value in values] if differs else [el("td", values[0], colspan=len(values))]
+        cells = [el("td", values[0], colspan=len(values))] if same else [el("td", value) for value in values]
         body.append(el("tr", el("th", key, " ", mark, scope="row"), *cells, class_="diff" if differs else None))
     head = el("tr", el("th", "", scope="col"), *(el("th", run_name(i, run), scope="col") for i, run in enumerate(runs)))
     table = el("table", el("caption", caption), el("thead", head), el("tbody", *body), class_="comparison")
@@ -202,4 +203,10 @@ def _bar(value: float, largest: float, text: str) -> Markup:
 
 
 def _bytes(count: int) -> str:
-    return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+    """
+    >>> _bytes(26_400), _bytes(334_000_000), _bytes(1_070_000_000)
+    ('26 kB', '334 MB', '1.07 GB')
+    """
+    if count >= 1e9:
+        return f"{count / 1e9:.2f} GB"
+    return f"{count / 1e6:.0f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB"

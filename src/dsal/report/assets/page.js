@@ -76,7 +76,8 @@
       const outer = plot.closest(".chart").getBoundingClientRect();
       const at = box.left - outer.left + (placeX(x) * box.width) / plot.viewBox.baseVal.width;
       const room = readout.offsetWidth + 16;
-      readout.style.left = `${at + room < outer.width ? at + 16 : Math.max(0, at - room)}px`;
+      const from = box.left - outer.left + (left * box.width) / plot.viewBox.baseVal.width;
+      readout.style.left = `${at - room > from ? at - room : Math.min(at + 16, outer.width - room)}px`; // accuracy falls: below left is free
       readout.style.top = `${(bottom * box.height) / plot.viewBox.baseVal.height + box.top - outer.top - readout.offsetHeight - 8}px`;
     }
 
