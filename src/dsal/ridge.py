@@ -170,7 +170,7 @@ class Ridge:
 
     @classmethod
     def from_state(cls, state: dict[str, Array], gamma: float, backend: Backend | None = None) -> Ridge:
-        """The ridge whose :meth:`state` this was, bit for bit. If ``weights``, W^T, is there too, W is not solved again."""
+        """The ridge whose :meth:`state` this was, bit for bit; with W^T as ``weights`` there, W is not solved again."""
         ridge = cls(state["targets"].shape[1], gamma, backend)
         ridge._square = ridge.backend.unpack(state["factor"], ridge.size)
         ridge._targets = torch.from_numpy(state["targets"]).to(ridge.backend.device).T
