@@ -74,9 +74,7 @@ def test_only_base_classes_are_used_and_a_share_of_each_is_held_out(data: ImageD
     assert not kept & {image.numpy().tobytes() for image in made.held_out.images}
 
 
-def test_the_same_seed_gives_the_same_weights_and_another_gives_others(
-    data: ImageData, finished: BaseTraining
-) -> None:
+def test_the_same_seed_gives_the_same_weights_and_another_gives_others(data: ImageData, finished: BaseTraining) -> None:
     again, other = training(data), training(data, seed=1)
     assert len(list(again.epochs())) == RICH.epochs
     list(other.epochs())
