@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from copy import copy
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -23,85 +22,13 @@ from dsal.data.dataset import Progress
 from dsal.data.folder import ImageFiles, find_images, read_files
 from dsal.errors import InputError
 from dsal.images import files
+from dsal.images.answers import Evaluation, Lesson, Prediction, Predictions
 from dsal.images.novelty import ClassStatistics, Usual
 from dsal.images.reading import read_features
 from dsal.store import StrPath
 
 THRESHOLD = 0.95  # of novelty: one in twenty images of known classes is flagged
 _MOST_LEFT_OUT = 2000  # rows looked at leave-one-out; enough for one per cent of accuracy
-
-
-@dataclass(frozen=True)
-class Lesson:
-    """What one call of :meth:`ImageModel.learn` did.
-
-    Attributes:
-        images: images learned.
-        new_classes: classes that were not known before, sorted.
-        known_classes: classes of the lesson that were, sorted.
-        broken: what could not be read, and why.
-        loo_accuracy: share of the lesson's images that the main stream gets right, each as if it had not been learned.
-    """
-
-    images: int
-    new_classes: tuple[str, ...]
-    known_classes: tuple[str, ...]
-    broken: tuple[str, ...]
-    loo_accuracy: float
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """The answer for one image.
-
-    Attributes:
-        path: its file.
-        label: the most likely class, whether or not the image looks like one of those taught.
-        score: its probability, 0 to 1, if the image is of a known class.
-        top_k: the most likely classes with their probabilities, best first.
-        novelty: share of the images learned that look less strange than this one, 0 to 1; NaN if unknown.
-        novel: whether novelty is above the threshold: rather a class never taught.
-    """
-
-    path: Path
-    label: str
-    score: float
-    top_k: tuple[tuple[str, float], ...]
-    novelty: float
-    novel: bool
-
-
-class Predictions(list[Prediction]):
-    """Answers in the order of the files; ``broken`` says which could not be read, and why."""
-
-    broken: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
-class Evaluation:
-    """Confusion counts (true x predicted) in the order of ``classes``; images of unknown classes apart.
-
-    Attributes:
-        classes: all labels.
-        confusion: counts (c, c).
-        unknown: images whose class was never taught.
-        unknown_flagged: how many of them were flagged as novel.
-        known_flagged: how many of the others were.
-        broken: what could not be read, and why.
-    """
-
-    classes: tuple[str, ...]
-    confusion: NDArray[np.int64]
-    unknown: int
-    unknown_flagged: int
-    known_flagged: int
-    broken: tuple[str, ...]
-
-    @property
-    def accuracy(self) -> float:
-        """Share of the images of known classes that got their label; NaN without any."""
-        total = self.confusion.sum()
-        return float(np.trace(self.confusion) / total) if total else float("nan")
 
 
 class ImageModel:
