@@ -1,0 +1,101 @@
+"""ImageNet-1k and ImageNet-100 as lists of files, in the layouts they come in.
+
+Training: ``train/<wnid>/*.JPEG``. Validation: ``val/<wnid>/*.JPEG``, or the official flat ``val/*.JPEG`` with either
+label file beside it: ``ILSVRC2012_validation_ground_truth.txt`` and ``meta.mat`` of the development kit, or
+``LOC_val_solution.csv``.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from dsal.data.class_order import class_order
+from dsal.data.folder import ImageFiles, images_below, read_folder
+from dsal.errors import FileFormatError, InputError, MissingDataError, UnknownNameError
+
+PARTS = ("train", "val")
+GROUND_TRUTH, META, SOLUTION = "ILSVRC2012_validation_ground_truth.txt", "meta.mat", "LOC_val_solution.csv"
+
+
+def imagenet_files(root: Path, part: str, classes: Sequence[str] | None = None) -> ImageFiles:
+    """Files of one part, labelled with their WordNet numbers (wnid).
+
+    Args:
+        root: the folder that holds ``train`` and ``val``.
+        part: ``"train"`` or ``"val"``.
+        classes: wnids to keep; all by default.
+
+    Raises:
+        MissingDataError: a folder or label file is not there; says which.
+        InputError: a class of ``classes`` has no images.
+    """
+    if part not in PARTS:
+        raise UnknownNameError("part of ImageNet", part, PARTS)
+    folder = root / part
+    if not folder.is_dir():
+        raise MissingDataError(f"ImageNet is not complete: expected the folder {folder}")
+    nested = any(entry.is_dir() for entry in folder.iterdir())
+    files = read_folder(folder) if nested or part == "train" else _flat(root, images_below(folder))
+    if classes is None:
+        return files
+    missing = sorted(set(classes) - set(files.labels))
+    if missing:
+        raise InputError(f"{folder} has no images of {', '.join(missing[:10])}")
+    wanted = set(classes)
+    rows = [row for row, label in enumerate(files.labels) if label in wanted]
+    return ImageFiles(tuple(files.paths[row] for row in rows), tuple(files.labels[row] for row in rows))
+
+
+def imagenet100_classes(wnids: Sequence[str]) -> tuple[str, ...]:
+    """The field's hundred: the first of all thousand sorted wnids, permuted with NumPy's seed 1993."""
+    names = sorted(wnids)
+    if len(names) != 1000 or len(set(names)) != 1000:
+        raise InputError(f"ImageNet-100 is drawn from the 1000 classes of ImageNet, got {len(set(names))}")
+    return tuple(names[position] for position in class_order("1993", 1000)[:100])
+
+
+def _flat(root: Path, paths: list[Path]) -> ImageFiles:
+    """Validation images in one folder, labelled by a file beside it."""
+    if (root / SOLUTION).is_file():
+        labels = _solution(root / SOLUTION)
+    elif (root / GROUND_TRUTH).is_file() and (root / META).is_file():
+        labels = _ground_truth(root / GROUND_TRUTH, root / META, paths)
+    else:
+        raise MissingDataError(
+            f"the images of {root / 'val'} have no labels: put {GROUND_TRUTH} and {META}, or {SOLUTION}, into {root}"
+        )
+    unlabelled = [path.name for path in paths if path.stem not in labels]
+    if unlabelled:
+        raise FileFormatError(f"the label file of {root / 'val'} says nothing of {unlabelled[0]}")
+    return ImageFiles(tuple(paths), tuple(labels[path.stem] for path in paths))
+
+
+def _solution(table: Path) -> dict[str, str]:
+    """``ImageId,PredictionString``: name of the image; wnid and corners of each box."""
+    with table.open(newline="", encoding="utf-8") as file:
+        try:
+            return {row["ImageId"]: row["PredictionString"].split()[0] for row in csv.DictReader(file)}
+        except (KeyError, IndexError, AttributeError) as error:
+            raise FileFormatError(f"{table} is not the label file of ImageNet's validation images") from error
+
+
+def _ground_truth(truth: Path, meta: Path, paths: list[Path]) -> dict[str, str]:
+    """One number a line, in the order of the images' names; ``meta.mat`` tells the wnid of each number."""
+    from scipy.io import loadmat
+
+    try:
+        synsets = loadmat(meta, squeeze_me=True)["synsets"]
+        names = dict(zip(synsets["ILSVRC2012_ID"].astype(int).tolist(), synsets["WNID"].tolist(), strict=True))
+        numbers = np.loadtxt(truth, dtype=int, ndmin=1).tolist()
+        wnids = [str(names[number]) for number in numbers]
+    except (KeyError, ValueError, IndexError, TypeError) as error:
+        raise FileFormatError(
+            f"{truth} or {meta} is not what the development kit of ImageNet holds: {error}"
+        ) from error
+    if len(wnids) != len(paths):
+        raise FileFormatError(f"{truth} labels {len(wnids)} images, but there are {len(paths)}")
+    return {path.stem: wnid for path, wnid in zip(sorted(paths), wnids, strict=True)}

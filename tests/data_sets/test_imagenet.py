@@ -1,0 +1,84 @@
+"""ImageNet's layouts, with the real names of classes and files but without their pixels."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.io import savemat
+
+from dsal.data.folder import ImageFiles
+from dsal.data.imagenet import GROUND_TRUTH, META, SOLUTION, imagenet100_classes, imagenet_files
+from dsal.errors import FileFormatError, InputError, MissingDataError
+
+WNIDS = ("n01440764", "n01443537", "n01484850")
+
+
+def touch(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for wnid in WNIDS:
+        touch(tmp_path / "train" / wnid / f"{wnid}_18.JPEG")
+    for number in (1, 2, 3, 4):
+        touch(tmp_path / "val" / f"ILSVRC2012_val_0000000{number}.JPEG")
+    return tmp_path
+
+
+def labels(files: ImageFiles) -> list[str]:
+    return [label for _, label in sorted(zip(files.paths, files.labels, strict=True))]
+
+
+def test_train_and_a_choice_of_classes(root: Path) -> None:
+    assert labels(imagenet_files(root, "train")) == list(WNIDS)
+    assert labels(imagenet_files(root, "train", WNIDS[1:2])) == ["n01443537"]
+    with pytest.raises(InputError, match="no images of n9"):
+        imagenet_files(root, "train", ["n9"])
+
+
+def test_development_kit(root: Path) -> None:
+    (root / GROUND_TRUTH).write_text("3\n1\n1\n2\n")
+    synsets = np.array([(i + 1, w) for i, w in enumerate(WNIDS)], dtype=[("ILSVRC2012_ID", "O"), ("WNID", "O")])
+    savemat(root / META, {"synsets": synsets})
+    assert labels(imagenet_files(root, "val")) == [WNIDS[2], WNIDS[0], WNIDS[0], WNIDS[1]]
+    (root / GROUND_TRUTH).write_text("3\n1\n")
+    with pytest.raises(FileFormatError, match="labels 2 images, but there are 4"):
+        imagenet_files(root, "val")
+    (root / GROUND_TRUTH).write_text("3\n1\n9\n1\n")
+    with pytest.raises(FileFormatError, match="development kit"):
+        imagenet_files(root, "val")
+
+
+def test_solution_table(root: Path) -> None:
+    rows = [f"ILSVRC2012_val_0000000{n},{WNIDS[n % 3]} 1 2 3 4 {WNIDS[n % 3]} 5 6 7 8" for n in (4, 2, 1, 3)]
+    (root / SOLUTION).write_text("\n".join(["ImageId,PredictionString", *rows]))
+    assert labels(imagenet_files(root, "val")) == [WNIDS[1], WNIDS[2], WNIDS[0], WNIDS[1]]
+    (root / SOLUTION).write_text("\n".join(["ImageId,PredictionString", *rows[:3]]))
+    with pytest.raises(FileFormatError, match="says nothing of ILSVRC2012_val_00000003"):
+        imagenet_files(root, "val")
+
+
+def test_folders_of_validation(root: Path) -> None:
+    for path in list((root / "val").iterdir()):
+        path.unlink()
+    touch(root / "val" / WNIDS[0] / "a.JPEG")
+    assert labels(imagenet_files(root, "val")) == [WNIDS[0]]
+
+
+def test_what_is_missing_is_named(root: Path) -> None:
+    with pytest.raises(MissingDataError, match=GROUND_TRUTH):
+        imagenet_files(root, "val")
+    with pytest.raises(MissingDataError, match="expected the folder"):
+        imagenet_files(root / "train", "val")
+    with pytest.raises(InputError, match="unknown part"):
+        imagenet_files(root, "test")
+
+
+def test_the_hundred_of_seed_1993() -> None:
+    wnids = [f"n{number:08d}" for number in range(1000)]
+    permutation = np.random.RandomState(1993).permutation(1000)
+    assert imagenet100_classes(wnids[::-1]) == tuple(wnids[position] for position in permutation[:100])
+    with pytest.raises(InputError, match="1000 classes"):
+        imagenet100_classes(wnids[:999])
