@@ -21,6 +21,8 @@ from dsal.store import load_tensors, save_tensors
 
 FEATURES = ("all", "last")
 KIND = "backbone"
+SHIPPED = Path(__file__).parent / "weights"
+"""The folder of weights that ship in the package."""
 
 
 class StagedNetwork(Protocol):
@@ -164,8 +166,18 @@ def save_backbone(path: Path, backbone: Backbone) -> None:
     save_tensors(path, backbone.state_dict(), {"kind": KIND, "card": asdict(backbone.card)})
 
 
-def load_backbone(path: Path) -> Backbone:
-    """Read what :func:`save_backbone` wrote; in evaluation mode, on the CPU."""
+def shipped_weights() -> tuple[str, ...]:
+    """Names of the weights that ship in the package."""
+    return tuple(sorted(path.stem for path in SHIPPED.glob("*.safetensors")))
+
+
+def load_backbone(source: Path | str) -> Backbone:
+    """Read weights from a file that :func:`save_backbone` wrote, or by the name of :func:`shipped_weights`.
+
+    Returns:
+        The backbone in evaluation mode, on the CPU.
+    """
+    path = SHIPPED / f"{source}.safetensors" if str(source) in shipped_weights() else Path(source)
     tensors, meta = load_tensors(path, kind=KIND)
     try:
         fields = meta["card"]
