@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from sklearn.pipeline import make_pipeline
 from torch import nn
 
 from dsal import DSALClassifier, FileFormatError, InputError
 from dsal.backbones import Backbone, load_backbone
 from dsal.backbones.hub import open_backbone, wrap_module
 from dsal.data.folder import ImageFiles, read_files
-from dsal.images import ImageModel
+from dsal.images import ImageFeatures, ImageModel
 
 
 def new(backbone: Backbone) -> ImageModel:
@@ -222,3 +223,11 @@ def test_efficientnet_lite0(tmp_path: Path) -> None:
     again = ImageModel.load(tmp_path / "m.dsal")
     assert again.backbone.fingerprint() == open_backbone("efficientnet-lite0").fingerprint()
     assert again.predict(tmp_path / "album") == model.predict(tmp_path / "album")
+
+
+def test_pipeline(backbone: Backbone, album: Path) -> None:
+    learn, test = read_files(album / "first"), part(read_files(album / "test"), {"char 0", "char 37", "char 74"})
+    pipeline = make_pipeline(ImageFeatures(backbone), DSALClassifier(expansion_size=128))
+    pipeline.fit(learn.paths, learn.labels)
+    assert pipeline.score(test.paths, test.labels) > 0.5
+    assert ImageFeatures(backbone).transform([str(path) for path in test.paths]).shape == (15, 112)

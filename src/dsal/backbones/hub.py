@@ -105,6 +105,13 @@ def wrap_module(
     return channels_last(Backbone(card, PooledModule(module, shape=(in_channels, size, size)))).eval()
 
 
+def as_backbone(backbone: str | Backbone | nn.Module) -> Backbone:
+    """A backbone by name, as it is, or from any module."""
+    if isinstance(backbone, str):
+        return open_backbone(backbone)
+    return backbone if isinstance(backbone, Backbone) else wrap_module(backbone)
+
+
 def empty_backbone(card: Card) -> Backbone:
     """A backbone of the card's architecture, its weights still to be filled in."""
     source, _, model = card.architecture.partition(":")

@@ -2,5 +2,6 @@
 
 from dsal.images.answers import Evaluation, Lesson, Prediction, Predictions
 from dsal.images.model import ImageModel
+from dsal.images.transformer import ImageFeatures
 
-__all__ = ["Evaluation", "ImageModel", "Lesson", "Prediction", "Predictions"]
+__all__ = ["Evaluation", "ImageFeatures", "ImageModel", "Lesson", "Prediction", "Predictions"]

@@ -15,7 +15,7 @@ from torch import nn
 
 from dsal import __version__
 from dsal.backbones.backbone import Backbone
-from dsal.backbones.hub import DEFAULT, open_backbone, wrap_module
+from dsal.backbones.hub import DEFAULT, as_backbone
 from dsal.classifier import DSALClassifier
 from dsal.classifier.labels import columns_of
 from dsal.data.dataset import Progress
@@ -53,11 +53,7 @@ class ImageModel:
         classifier: DSALClassifier | None = None,
         device: str | torch.device = "cpu",
     ) -> None:
-        if isinstance(backbone, str):
-            backbone = open_backbone(backbone)
-        elif not isinstance(backbone, Backbone):
-            backbone = wrap_module(backbone)
-        self.backbone = backbone.to(device)
+        self.backbone = as_backbone(backbone).to(device)
         self.classifier = DSALClassifier(expansion_size=4096) if classifier is None else classifier
         self.statistics = ClassStatistics.nothing(sum(self.backbone.stage_widths))
         self.usual = Usual.nothing()
