@@ -17,7 +17,7 @@ from dsal.classifier.inference import Array, Inference
 from dsal.classifier.inputs import Phase, read_rows
 from dsal.classifier.labels import kind_of, label_array
 from dsal.classifier.learned import Learned
-from dsal.classifier.options import Options, checked_compensation, seed_of
+from dsal.classifier.options import Options, checked_compensation, is_auto, seed_of
 from dsal.errors import InputError
 from dsal.store import StrPath
 
@@ -32,10 +32,12 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
 
     Args:
         expansion_size: d_B, width of the expansion. Memory is 16 d_B^2 bytes; time per row grows with d_B^2.
-        gamma: ridge of the main stream.
+        gamma: ridge of the main stream; ``"auto"`` chooses it in the first phase by leave-one-out errors, at about
+            twice the time of that phase, and keeps it.
         gamma_comp: ridge of the compensation stream; ``gamma`` by default.
         compensation: C, weight of the compensation stream; may be changed at any time. 0 gives the answers of ACIL;
-            None does not learn the compensation stream at all, at half the memory and time.
+            None does not learn the compensation stream at all, at half the memory and time; ``"auto"`` follows the
+            phases learned, by leave-one-out errors of their rows.
         activation: activation of the compensation stream: a name, or a function of tensors.
         main_activation: activation of the main stream.
         expansion: ``"random"`` projection or ``"gaussian"`` kernel.
@@ -47,6 +49,7 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
         classes_: labels in order of arrival; those that arrive in one call are sorted.
         n_features_in_: width d_in of the features.
         n_phases_: phases learned.
+        gamma_, compensation_: gamma and C in force, given or chosen.
         projection_: the projection, or the kernel's centres (d_in x d_B).
         coef_main_: W_M (d_B x classes).
         coef_comp_: W_C (d_B x classes), or None.
@@ -62,9 +65,9 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
     def __init__(
         self,
         expansion_size: int = 8192,
-        gamma: float = 0.1,
+        gamma: float | str = 0.1,
         gamma_comp: float | None = None,
-        compensation: float | None = 0.6,
+        compensation: float | str | None = 0.6,
         activation: str | Activation = "tanh",
         main_activation: str | Activation = "relu",
         expansion: str = "random",
@@ -144,7 +147,7 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
             y: their labels (n,).
         """
         check_is_fitted(self)
-        return self._learned.leave_one_out(self._survey(X, y, None), checked_compensation(self.compensation))
+        return self._learned.leave_one_out(self._survey(X, y, None), self.compensation_)
 
     def loo_score(self, X: Any, y: Any) -> float:
         """Leave-one-out accuracy on rows of the last phase: see :meth:`loo_logits`."""
@@ -208,7 +211,8 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
             learned = Learned.nothing(options, settings, seed, phase, self.compensation is not None)
             self.n_features_in_ = phase.features
         declared = phase.labels if classes is None else label_array(classes)
-        self._learned = learned.after(phase, declared, checked_compensation(self.compensation))
+        ratio = None if is_auto(self.compensation) else checked_compensation(self.compensation)
+        self._learned = learned.after(phase, declared, ratio)
 
     def _settings(self) -> dict[str, Any]:
         """The parameters that are fixed from the first phase on."""

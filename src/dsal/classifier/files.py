@@ -13,9 +13,10 @@ from dsal.activations import name_of
 from dsal.classifier.calibration import GRID, Calibration
 from dsal.classifier.labels import kind_of, label_array
 from dsal.classifier.learned import Learned
-from dsal.classifier.options import Options
+from dsal.classifier.options import Options, positive
 from dsal.errors import DSALError, FileFormatError, InputError
 from dsal.store import StrPath, load_tensors, save_tensors
+from dsal.tuning import RatioFit
 
 if TYPE_CHECKING:
     from dsal.classifier.estimator import DSALClassifier
@@ -56,6 +57,8 @@ def pack(model: DSALClassifier, learning: bool) -> tuple[dict[str, NDArray[Any] 
         "features": model.n_features_in_,
         "feature_names": getattr(model, "feature_names_in_", np.empty(0)).tolist(),
         "phases": learned.phases,
+        "gamma": learned.gamma,
+        "ratio": [learned.ratio.explained, learned.ratio.energy],
         "learning": learning,
     }
     return arrays, meta
@@ -99,7 +102,7 @@ def _learned(model: DSALClassifier, arrays: dict[str, NDArray[Any]], meta: dict[
     weights = tensor("main.weights").T, tensor("comp.weights").T if "comp.weights" in arrays else None
     streams = None
     if meta["learning"]:
-        streams = options.streams(expansion, compensated=weights[1] is not None)
+        streams = options.streams(expansion, meta["gamma"], compensated=weights[1] is not None)
         streams.restore(arrays)
     return Learned(
         settings=model._settings(),
@@ -110,6 +113,8 @@ def _learned(model: DSALClassifier, arrays: dict[str, NDArray[Any]], meta: dict[
         class_weight=arrays.get("class_weight", np.zeros(len(meta["classes"]))),
         phases=meta["phases"],
         calibration=Calibration(arrays["calibration"]),
+        gamma=positive("gamma", meta["gamma"]),
+        ratio=RatioFit(*meta["ratio"]),
         streams=streams,
         frozen=weights if streams is None else None,
     )

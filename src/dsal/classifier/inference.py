@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dsal.classifier.inputs import read_features
 from dsal.classifier.learned import Learned
-from dsal.classifier.options import checked_compensation
+from dsal.classifier.options import checked_compensation, is_auto
 from dsal.errors import InputError
 from dsal.head import AnalyticHead
 
@@ -27,7 +27,7 @@ class Inference:
     NumPy in, NumPy out; torch in, torch out, on the same device, where the labels are numbers.
     """
 
-    compensation: float | None
+    compensation: float | str | None
     _learned: Learned
 
     def logits(self, X: Any, dtype: Any = "float64") -> Any:
@@ -89,9 +89,21 @@ class Inference:
         comp = self._learned.comp
         return None if comp is None else comp.cpu().numpy()
 
+    @property
+    def compensation_(self) -> float:
+        """C in force: ``compensation``, or what the phases learned so far say where that is ``"auto"``."""
+        check_is_fitted(self)
+        return self._learned.ratio.ratio if is_auto(self.compensation) else checked_compensation(self.compensation)
+
+    @property
+    def gamma_(self) -> float:
+        """Ridge of the main stream: ``gamma``, or what was chosen in the first phase."""
+        check_is_fitted(self)
+        return self._learned.gamma
+
     def _head(self) -> AnalyticHead:
         check_is_fitted(self)
-        return self._learned.head(checked_compensation(self.compensation))
+        return self._learned.head(self.compensation_)
 
     def _logits(self, X: Any, dtype: Any = "float64") -> Array:
         head, x, precision = self._head(), read_features(self, X), _precision(dtype)

@@ -21,6 +21,9 @@ from dsal.errors import InputError
 from dsal.expansion import Expansion
 from dsal.head import AnalyticHead
 from dsal.streams import Block, DualStream
+from dsal.tuning import RatioFit, choose_gamma
+
+_TUNING_ROWS = 1024  # of one block while gamma is chosen
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +39,8 @@ class Learned:
         class_weight: weight of the rows of each class (classes,).
         phases: how many were learned.
         calibration: what the temperature of probabilities is made of.
+        gamma: ridge of the main stream, as given or as chosen in the first phase.
+        ratio: what C is made of, from the phases learned while it was left to the model.
         streams: the state of both streams; None in a model that was saved without its learning part.
         frozen: W_M and W_C of such a model.
     """
@@ -48,6 +53,8 @@ class Learned:
     class_weight: NDArray[np.float64]
     phases: int
     calibration: Calibration
+    gamma: float
+    ratio: RatioFit
     streams: DualStream | None
     frozen: tuple[Tensor, Tensor | None] | None = None
 
@@ -57,6 +64,7 @@ class Learned:
         DualStream.check_memory(phase.features, options.size, options.backend, streams=1 + compensated)
         rows = torch.from_numpy(phase.sample.x)
         expansion = options.expansion.build(phase.features, options.size, seed, rows).to(options.backend.device)
+        gamma = _chosen_gamma(options, expansion, phase) if options.gamma is None else options.gamma
         return cls(
             settings=settings,
             seed=seed,
@@ -66,7 +74,9 @@ class Learned:
             class_weight=np.zeros(0),
             phases=0,
             calibration=Calibration(),
-            streams=options.streams(expansion, compensated),
+            gamma=gamma,
+            ratio=RatioFit(),
+            streams=options.streams(expansion, gamma, compensated),
         )
 
     @property
@@ -109,8 +119,11 @@ class Learned:
             classes=self.classes.tolist(),
         )
 
-    def after(self, phase: Phase, declared: NDArray[Any], compensation: float) -> Learned:
-        """Learn a phase, and make room for the ``declared`` classes, among them those of the phase."""
+    def after(self, phase: Phase, declared: NDArray[Any], compensation: float | None) -> Learned:
+        """Learn a phase, and make room for the ``declared`` classes, among them those of the phase.
+
+        ``compensation`` is the C in force, or None where the phase has a say in it.
+        """
         classes = self._extended(declared)
         columns = columns_of(phase.labels, classes)
         if (columns < 0).any():
@@ -120,8 +133,15 @@ class Learned:
         present = self._tensor(columns)
         with self.learner.guard():
             self.learner.learn(lambda: self._blocks(phase, classes), phase.rows, present, len(classes))
-            calibration = self._calibrated(phase, classes, present, compensation)
-        return replace(self, classes=classes, class_weight=weight, phases=self.phases + 1, calibration=calibration)
+            calibration, ratio = self._fitted(phase, classes, present, compensation)
+        return replace(
+            self,
+            classes=classes,
+            class_weight=weight,
+            phases=self.phases + 1,
+            calibration=calibration,
+            ratio=ratio,
+        )
 
     def merged(self, other: Learned) -> Learned:
         """Learn all that ``other`` has learned."""
@@ -145,6 +165,7 @@ class Learned:
             class_weight=weight,
             phases=self.phases + other.phases,
             calibration=self.calibration.merged(other.calibration),
+            ratio=self.ratio.merged(other.ratio),
         )
 
     def without(self, phase: Phase) -> Learned:
@@ -171,14 +192,28 @@ class Learned:
         logits = [self.learner.leave_one_out(block, present, self.phases == 1, compensation) for block in blocks]
         return torch.cat(logits).cpu().numpy()
 
-    def _calibrated(self, phase: Phase, classes: NDArray[Any], present: Tensor, compensation: float) -> Calibration:
-        """The calibration after a phase that the streams have just learned."""
+    def _fitted(
+        self, phase: Phase, classes: NDArray[Any], present: Tensor, compensation: float | None
+    ) -> tuple[Calibration, RatioFit]:
+        """The calibration after a phase that the streams have just learned, and what C is made of."""
         total = float(phase.weights.sum())
         some = slice(rows_wanted(total))
         columns, weight = columns_of(phase.sample.y[some], classes), phase.sample.weight[some]
         rows = make_block(phase.sample.x[some], columns, weight, self.backend.device)
-        logits = self.learner.leave_one_out(rows, present, self.phases == 0, compensation)
-        return self.calibration.plus(logits.cpu().numpy(), columns, weight, total)
+
+        def left_out(c: float) -> NDArray[np.float64]:
+            return self.learner.leave_one_out(rows, present, self.phases == 0, c).cpu().numpy()
+
+        ratio = self.ratio
+        if compensation is None:
+            main = left_out(0.0)
+            correction = left_out(1.0) - main
+            errors = (columns[:, None] == np.arange(len(classes))) - main
+            ratio = ratio.plus(errors, correction, weight, total)
+            logits = main + ratio.ratio * correction
+        else:
+            logits = left_out(compensation)
+        return self.calibration.plus(logits, columns, weight, total), ratio
 
     def _blocks(self, phase: Phase, classes: NDArray[Any]) -> Iterator[Block]:
         return phase.blocks(classes, self.learner.block_rows, self.backend.device)
@@ -197,3 +232,18 @@ class Learned:
 
     def _tensor(self, columns: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(columns).to(self.backend.device)
+
+
+def _chosen_gamma(options: Options, expansion: Expansion, phase: Phase) -> float:
+    """The gamma of the least leave-one-out error on rows of the first phase."""
+    device, sample = options.backend.device, phase.sample
+    some = slice(_TUNING_ROWS)
+    choice = choose_gamma(
+        lambda: phase.blocks(phase.labels, _TUNING_ROWS, device),
+        make_block(sample.x[some], columns_of(sample.y[some], phase.labels), sample.weight[some], device),
+        expansion,
+        options.main_activation,
+        len(phase.labels),
+        options.backend,
+    )
+    return choice.gamma

@@ -23,8 +23,8 @@ class Options:
     """The constructor's arguments, valid and resolved."""
 
     size: int
-    gamma: float
-    gamma_comp: float
+    gamma: float | None  # None: to be chosen in the first phase
+    gamma_comp: float | None  # None: gamma
     activation: Activation
     main_activation: Activation
     expansion: type[Expansion]
@@ -37,12 +37,12 @@ class Options:
         size = estimator.expansion_size
         if not isinstance(size, Integral) or isinstance(size, bool) or size < 1:
             raise InputError(f"expansion_size must be a positive integer, not {size!r}")
-        gamma = positive("gamma", estimator.gamma)
-        checked_compensation(estimator.compensation)
+        if not is_auto(estimator.compensation):
+            checked_compensation(estimator.compensation)
         return cls(
             size=int(size),
-            gamma=gamma,
-            gamma_comp=gamma if estimator.gamma_comp is None else positive("gamma_comp", estimator.gamma_comp),
+            gamma=None if is_auto(estimator.gamma) else positive("gamma", estimator.gamma),
+            gamma_comp=None if estimator.gamma_comp is None else positive("gamma_comp", estimator.gamma_comp),
             activation=resolve(estimator.activation),
             main_activation=resolve(estimator.main_activation),
             expansion=expansions.get(estimator.expansion),
@@ -50,32 +50,43 @@ class Options:
             backend=backend_for(estimator.device),
         )
 
-    def streams(self, expansion: Expansion, compensated: bool) -> DualStream:
-        """Streams that have learned nothing yet; only the main one unless ``compensated``."""
+    def streams(self, expansion: Expansion, gamma: float, compensated: bool) -> DualStream:
+        """Streams that have learned nothing yet; only the main one unless ``compensated``.
+
+        ``gamma`` is that of the main stream, as given or as chosen.
+        """
         return DualStream(
             expansion,
             main_activation=self.main_activation,
             activation=self.activation if compensated else None,
-            gamma=self.gamma,
-            gamma_comp=self.gamma_comp,
+            gamma=gamma,
+            gamma_comp=gamma if self.gamma_comp is None else self.gamma_comp,
             cleanse=self.cleanse,
             backend=self.backend,
         )
 
 
+def is_auto(value: object) -> bool:
+    """Whether a parameter is left to the model to choose."""
+    return isinstance(value, str) and value == "auto"
+
+
 def positive(name: str, value: object) -> float:
     """``value`` as a float, if it is a positive, finite number."""
     if not isinstance(value, Real) or isinstance(value, bool) or not 0 < float(value) < math.inf:
-        raise InputError(f"{name} must be a positive number, not {value!r}")
+        auto = ' or "auto"' if name == "gamma" else ""
+        raise InputError(f"{name} must be a positive number{auto}, not {value!r}")
     return float(value)
 
 
 def checked_compensation(value: object) -> float:
-    """C of eq. (19) as a float: 0 or more; None, for the main stream alone, counts as 0."""
+    """C of eq. (19), where it is not chosen, as a float: 0 or more; None, for the main stream alone, counts as 0."""
     if value is None:
         return 0.0
     if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) < math.inf:
-        raise InputError(f"compensation must be a number from 0 up, or None for the main stream alone, not {value!r}")
+        raise InputError(
+            f'compensation must be a number from 0 up, "auto", or None for the main stream alone, not {value!r}'
+        )
     return float(value)
 
 

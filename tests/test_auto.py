@@ -1,0 +1,105 @@
+"""``gamma="auto"`` and ``compensation="auto"``: the model that a user would get with these numbers given by hand."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from dsal import DSALClassifier
+from dsal.data.features import FeatureSet
+from dsal.errors import InputError
+from dsal.tuning import DEFAULT_RATIO, GAMMAS
+
+Rows = tuple[np.ndarray, np.ndarray]
+PHASES = ((0, 50), (50, 75), (75, 100))
+
+
+@pytest.fixture(scope="module")
+def phases(sample: FeatureSet) -> list[Rows]:
+    chosen = [(sample.train_y >= start) & (sample.train_y < stop) for start, stop in PHASES]
+    return [(sample.train_x[rows].astype(np.float64), sample.train_y[rows]) for rows in chosen]
+
+
+def learned(phases: list[Rows], **options: object) -> DSALClassifier:
+    model = DSALClassifier(expansion_size=64, **options)
+    for x, y in phases:
+        model.partial_fit(x, y)
+    return model
+
+
+@pytest.fixture(scope="module")
+def auto(phases: list[Rows]) -> DSALClassifier:
+    return learned(phases, gamma="auto", compensation="auto")
+
+
+def test_the_model_is_that_of_the_numbers_given_by_hand(
+    auto: DSALClassifier, phases: list[Rows], sample: FeatureSet
+) -> None:
+    by_hand = learned(phases, gamma=auto.gamma_, compensation=auto.compensation_)
+    assert auto.gamma_ in GAMMAS
+    assert 0.1 < auto.compensation_ < 3
+    assert (by_hand.gamma_, by_hand.compensation_) == (auto.gamma_, auto.compensation_)
+    assert (auto.coef_main_ == by_hand.coef_main_).all()
+    assert (auto.coef_comp_ == by_hand.coef_comp_).all()
+    assert (auto.logits(sample.test_x) == by_hand.logits(sample.test_x)).all()
+
+
+def test_the_ratio_wins_over_none(auto: DSALClassifier, sample: FeatureSet) -> None:
+    chosen = auto.score(sample.test_x, sample.test_y)
+    main = clone(auto).set_params(compensation=0.0)
+    main.__dict__.update(_learned=auto._learned, n_features_in_=auto.n_features_in_)
+    assert chosen > main.score(sample.test_x, sample.test_y) + 0.02
+
+
+def test_the_ratio_follows_the_phases_and_gamma_stays(phases: list[Rows]) -> None:
+    model, ratios, gammas = DSALClassifier(expansion_size=64, gamma="auto", compensation="auto"), [], set()
+    for x, y in phases:
+        model.partial_fit(x, y)
+        ratios.append(model.compensation_)
+        gammas.add(model.gamma_)
+    assert len(set(ratios)) == 3
+    assert len(gammas) == 1
+
+
+def test_batches_in_any_order_choose_the_same(auto: DSALClassifier, phases: list[Rows]) -> None:
+    model = DSALClassifier(expansion_size=64, gamma="auto", compensation="auto")
+    for x, y in phases:
+        order = np.random.RandomState(1).permutation(len(y))
+        model.partial_fit([(x[rows], y[rows]) for rows in np.array_split(order, 7)])
+    assert model.gamma_ == auto.gamma_
+    assert model.compensation_ == pytest.approx(auto.compensation_, rel=1e-6)
+
+
+@pytest.mark.parametrize("learning", [True, False])
+def test_a_file_keeps_what_was_chosen(auto: DSALClassifier, sample: FeatureSet, tmp_path: Path, learning: bool) -> None:
+    auto.save(tmp_path / "model", learning=learning)
+    loaded = DSALClassifier.load(tmp_path / "model")
+    assert loaded.get_params()["gamma"] == loaded.get_params()["compensation"] == "auto"
+    assert (loaded.gamma_, loaded.compensation_) == (auto.gamma_, auto.compensation_)
+    assert (loaded.predict(sample.test_x) == auto.predict(sample.test_x)).all()
+
+
+def test_a_loaded_model_goes_on_choosing(auto: DSALClassifier, phases: list[Rows], tmp_path: Path) -> None:
+    learned(phases[:2], gamma="auto", compensation="auto").save(tmp_path / "model")
+    loaded = DSALClassifier.load(tmp_path / "model").partial_fit(*phases[2])
+    assert loaded.compensation_ == auto.compensation_
+
+
+def test_merged_models_choose_from_the_rows_of_both(phases: list[Rows]) -> None:
+    one, other = (learned([phase], gamma=0.1, compensation="auto") for phase in phases[:2])
+    low, high = sorted((one.compensation_, other.compensation_))
+    assert low < one.merge(other).compensation_ < high
+
+
+def test_switched_on_late_it_begins_with_the_papers_value(phases: list[Rows]) -> None:
+    model = learned(phases[:1], compensation=0.3)
+    model.set_params(compensation="auto")
+    assert model.compensation_ == DEFAULT_RATIO
+    assert model.partial_fit(*phases[1]).compensation_ != DEFAULT_RATIO
+
+
+@pytest.mark.parametrize("options", [{"gamma": "Auto"}, {"compensation": "best"}, {"gamma_comp": "auto"}])
+def test_other_words_are_refused(phases: list[Rows], options: dict[str, str]) -> None:
+    with pytest.raises(InputError, match=next(iter(options))):
+        learned(phases[:1], **options)
