@@ -45,6 +45,17 @@ def test_the_model_is_that_of_the_numbers_given_by_hand(
     assert (auto.logits(sample.test_x) == by_hand.logits(sample.test_x)).all()
 
 
+def test_the_ratio_explains_the_errors_of_rows_left_out(phases: list[Rows]) -> None:
+    x, y = phases[0][0][::40], phases[0][1][::40]  # so few that all of them are left out in turn
+    assert len(y) <= 25
+    x, y = x[:16], y[:16]
+    model = DSALClassifier(expansion_size=64, compensation="auto").fit(x, y)
+    main, both = (model.set_params(compensation=c).loo_logits(x, y) for c in (0.0, 1.0))
+    errors, correction = (y[:, None] == model.classes_) - main, both - main
+    expected = (errors * correction).sum() / (correction**2).sum()
+    assert model.set_params(compensation="auto").compensation_ == pytest.approx(max(expected, 0.0), rel=1e-9)
+
+
 def test_the_ratio_wins_over_none(auto: DSALClassifier, sample: FeatureSet) -> None:
     chosen = auto.score(sample.test_x, sample.test_y)
     main = clone(auto).set_params(compensation=0.0)

@@ -55,23 +55,20 @@ def tune(
         setting = prepare(experiment, progress)
     ratios = []
     for chosen in auto.tune(setting, size=expansion_size, activation=activation, seed=seed):
-        display.note(f"phase {chosen.phase:>3}/{phases}  gamma {chosen.gamma.gamma:g}  C {chosen.ratio:.3f}")
+        display.note(f"phase {chosen.phase:>3}/{phases}  gamma {chosen.gamma:g}  C {chosen.ratio:.3f}")
         ratios.append(chosen.ratio)
     result = {
-        "gamma": chosen.gamma.gamma,
+        "gamma": chosen.gamma,
         "compensation": ratios[-1],
         "compensation_by_phase": ratios,
-        "loo_errors": dict(zip(map(str, chosen.gamma.gammas), chosen.gamma.errors, strict=True)),
     }
     if check:
-        found = auto.check(
-            setting, chosen.gamma.gamma, ratios[-1], size=expansion_size, activation=activation, seed=seed
-        )
+        found = auto.check(setting, chosen.gamma, ratios[-1], size=expansion_size, activation=activation, seed=seed)
         result["check"] = {**vars(found), "loss": found.loss}
     if json:
         typer.echo(dumps(result, indent=1))
         return
-    typer.echo(f"gamma {chosen.gamma.gamma:g}\ncompensation {ratios[-1]:.3f}")
+    typer.echo(f"gamma {chosen.gamma:g}\ncompensation {ratios[-1]:.3f}")
     if check:
         typer.echo(
             f"last accuracy on test {found.last:.2f}; best of the grid {found.best_last:.2f} at gamma "

@@ -165,7 +165,7 @@ class _Learner:
 
     def learn(self, X: NDArray[Any], y: NDArray[np.int64], classes: range) -> dict[str, float]:
         """Learn a phase of new classes; returns the seconds of each stream."""
-        first, seconds, began = self.main.classes == 0, {}, perf_counter()
+        seconds, began = {}, perf_counter()
         columns = torch.from_numpy(y).to(self.backend.device)
         present, seen = self._range(classes), self._range(range(classes.stop))
         self.main.grow(len(classes))
@@ -173,7 +173,7 @@ class _Learner:
         seconds[MAIN] = perf_counter() - began
         for stream, comp in self.comps.items():
             began = perf_counter()
-            kept = present if stream.cleanse and not first else seen  # (15)
+            kept = present if stream.cleanse else seen  # (15)
             comp.grow(len(classes))
             weights = self.main.weights(None if kept is seen else kept)
             comp.update(self._residue_blocks(X, columns, kept, weights, stream.activation), len(X), kept)
