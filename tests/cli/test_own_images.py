@@ -136,3 +136,9 @@ def test_a_disk_that_fills_up_while_saving(model: Path, album: Path) -> None:
     assert "Traceback" not in done.stderr
     assert model.read_bytes() == before
     assert [path.name for path in model.parent.iterdir()] == ["m.dsal"]
+
+
+def test_export_wants_to_know_what_to_write(call: Call, model: Path) -> None:
+    outcome = call("export", model)
+    assert outcome.code == 2
+    assert "say what to write" in outcome.err

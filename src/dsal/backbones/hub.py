@@ -129,8 +129,9 @@ def empty_backbone(card: Card) -> Backbone:
 
 def _torchvision(name: str, *, pretrained: bool) -> Backbone:
     models = _package("torchvision").models
-    if name not in models.list_models():
-        raise UnknownNameError("torchvision model", name, models.list_models(module=models))
+    valid = models.list_models(module=models)  # those that classify
+    if name not in valid:
+        raise UnknownNameError("torchvision model", name, valid)
     weights = models.get_model_weights(name).DEFAULT
     network = models.get_model(name, weights=weights if pretrained else None)
     for head in ("fc", "classifier", "heads", "head"):

@@ -16,6 +16,7 @@ import typer
 from dsal import __version__
 from dsal.cli.compare import compare
 from dsal.cli.evaluate import evaluate
+from dsal.cli.export import export
 from dsal.cli.extract import extract
 from dsal.cli.forget import forget
 from dsal.cli.info import info
@@ -40,7 +41,7 @@ app.command()(compare)
 app.command()(pretrain)
 app.command()(extract)
 app.command()(report)
-for _command in (learn, predict, evaluate, info, merge, forget):
+for _command in (learn, predict, evaluate, info, merge, forget, export):
     app.command(rich_help_panel="Own images")(_command)
 app.command()(reproduce)
 app.command()(tune)

@@ -1,0 +1,31 @@
+"""``dsal export``: a model as one graph for other runtimes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dsal.errors import InputError
+
+
+def export(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="File that `dsal learn` has written.")],
+    onnx: Annotated[Path | None, typer.Option(help="ONNX file to write.", show_default=False)] = None,
+    torch: Annotated[Path | None, typer.Option(help="File of torch.export to write.", show_default=False)] = None,
+) -> None:
+    """Write backbone, expansion and both streams as one graph: pixels in, logits out, labels in its metadata."""
+    from dsal.cli.image_model import load_model
+    from dsal.images.export import export_onnx, export_torch
+
+    if onnx is None and torch is None:
+        raise InputError("say what to write: --onnx FILE, --torch FILE, or both")
+    taught = load_model(model)
+    for path, write in ((onnx, export_onnx), (torch, export_torch)):
+        if path is not None:
+            write(taught, path)
+            typer.echo(
+                f"{path}: images (n, {taught.backbone.card.in_channels}, {taught.backbone.card.size}, "
+                f"{taught.backbone.card.size}) uint8 to logits of {len(taught.classes)} classes"
+            )

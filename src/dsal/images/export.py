@@ -1,0 +1,78 @@
+"""A model of images as one graph, pixels in, logits out: ONNX, or torch's own format."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from dsal.backbones.backbone import Backbone
+from dsal.errors import InputError
+from dsal.head import AnalyticHead
+from dsal.images.model import ImageModel
+from dsal.store import StrPath, atomic_write
+
+
+class ImageGraph(nn.Module):
+    """Backbone, expansion and both streams: uint8 images (n, c, size, size) to float32 logits (n, classes)."""
+
+    def __init__(self, backbone: Backbone, head: AnalyticHead) -> None:
+        super().__init__()
+        self.backbone, self.head = backbone, head
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits of images that were decoded, cropped and resized: see ``dsal.data.decode``."""
+        return cast(Tensor, self.head(self.backbone.extract(images)))
+
+
+def to_graph(model: ImageModel) -> ImageGraph:
+    """The model as one module in float32, a copy of its own."""
+    graph = ImageGraph(deepcopy(model.backbone), model.classifier.to_torch()).cpu().eval().requires_grad_(False)
+    for tensor in (*graph.parameters(), *graph.buffers()):
+        tensor.data = tensor.data.contiguous()  # files hold plain rows, not transposed views
+    return graph
+
+
+def export_torch(model: ImageModel, path: StrPath) -> None:
+    """Write the graph with ``torch.export``; labels and image size are in its extra file ``dsal.json``."""
+    program = _program(model)
+    with atomic_write(path) as temporary, temporary.open("wb") as file:
+        torch.export.save(program, file, extra_files={"dsal.json": json.dumps(_labels(model))})
+
+
+def export_onnx(model: ImageModel, path: StrPath) -> None:
+    """Write the graph as ONNX, input ``images``, output ``logits``; labels and image size are in its metadata.
+
+    Raises:
+        InputError: the packages that write ONNX are not installed.
+    """
+    try:
+        import onnx
+        import onnxscript  # noqa: F401  (torch asks for it late, and less clearly)
+    except ImportError as error:
+        raise InputError(f"writing ONNX needs another package ({error}): pip install 'dsal[onnx]'") from error
+    exported = torch.onnx.export(
+        _program(model), input_names=["images"], output_names=["logits"], dynamo=True, verbose=False
+    )
+    if exported is None:
+        raise InputError("torch could not turn this model into ONNX")
+    proto = exported.model_proto
+    onnx.helper.set_model_props(proto, {name: json.dumps(value) for name, value in _labels(model).items()})
+    with atomic_write(path) as temporary:
+        onnx.save(proto, str(temporary))
+
+
+def _program(model: ImageModel) -> torch.export.ExportedProgram:
+    card = model.backbone.card
+    images = torch.zeros(2, card.in_channels, card.size, card.size, dtype=torch.uint8)
+    with torch.no_grad():
+        return torch.export.export(
+            to_graph(model), (images,), dynamic_shapes={"images": {0: torch.export.Dim("n", min=1)}}
+        )
+
+
+def _labels(model: ImageModel) -> dict[str, object]:
+    return {"labels": list(model.classes), "size": model.backbone.card.size}
