@@ -34,6 +34,7 @@ Weights = Annotated[Path | None, option("File of backbone weights, for an image 
 Features = Annotated[Text, option("Stages of the backbone: all or last.", "all")]
 BaseClasses = Annotated[int | None, option("Classes of the base phase.", "half of them")]
 ClassOrder = Annotated[Text, option("natural, or the seed of a permutation (1993).", "natural")]
+Shots = Annotated[int | None, option("Training samples of each class after the base phase.", "all of them")]
 Seeds = Annotated[Text, option("Seeds, with commas: 0,1,2. Each is a run.", "0")]
 ExpansionSize = Annotated[int | None, option("Width d_B of the expansion.", "4096", METHOD)]
 CheckpointSeconds = Annotated[float | None, option("Save the state after a phase, at most this often.", "30", HANDLING)]
@@ -41,9 +42,9 @@ Report = Annotated[Flag, flag("--report/--no-report", "Write the HTML page at th
 
 
 def given(context: typer.Context, *without: str) -> dict[str, Any]:
-    """The options of a command line that were given, paths as text."""
+    """The options of a command line that were given, paths as text, lists not empty."""
     return {
         name: str(value) if isinstance(value, Path) else value
         for name, value in context.params.items()
-        if value is not None and name not in without
+        if value not in (None, [], ()) and name not in without
     }

@@ -24,6 +24,7 @@ from dsal.cli.arguments import (
     Flag,
     Report,
     Seeds,
+    Shots,
     Text,
     Weights,
     flag,
@@ -56,6 +57,7 @@ def compare(
     phases: Annotated[Text, option("K, phases after the base phase; several with commas: 5,25,50.", "25")] = None,
     base_classes: BaseClasses = None,
     class_order: ClassOrder = None,
+    shots: Shots = None,
     seeds: Seeds = None,
     expansion_size: ExpansionSize = None,
     tune: Annotated[Flag, flag("--tune/--no-tune", "Choose options on held-out samples of the base phase.")] = None,
@@ -74,7 +76,7 @@ def compare(
     from dsal.cli.options import combine
     from dsal.evaluation.results import read_config, write_config
 
-    asked = {name: value for name, value in given(context).items() if value != []}
+    asked = given(context)
     folder = Path(asked.get("out", "runs/compare"))
     if resume:
         asked = {**(read_config(folder) or {}), **asked}

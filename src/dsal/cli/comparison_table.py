@@ -59,7 +59,8 @@ def published(documents: Sequence[dict[str, Any]], k: int) -> list[PaperResult]:
     """What the paper reports at K for the methods compared, with half of the classes as base."""
     first = next(document for document in documents if len(document["phases"]) - 1 == k)
     phases, dataset = first["phases"], first["provenance"]["image_dataset"]
-    if dataset is None or 2 * phases[0]["classes_seen"] != phases[-1]["classes_seen"]:
+    half = 2 * phases[0]["classes_seen"] == phases[-1]["classes_seen"]
+    if not half or dataset is None or "shots" in first["config"]:
         return []
     compared = {document["method"] for document in documents}
     return [result for result in paper_results(dataset, k) if result.method.lower() in compared]

@@ -58,7 +58,8 @@ def results_table(document: dict[str, Any]) -> Table:
 def paper_rows(document: dict[str, Any]) -> list[PaperResult]:
     """The paper's DS-AL and ACIL where it has them for this data set and K, with half of the classes as base."""
     phases, origin = document["phases"], document["provenance"]
-    if 2 * phases[0]["classes_seen"] != phases[-1]["classes_seen"] or origin["image_dataset"] is None:
+    half = 2 * phases[0]["classes_seen"] == phases[-1]["classes_seen"]
+    if not half or origin["image_dataset"] is None or "shots" in document["config"]:
         return []
     wide = str(origin["backbone"].get("architecture", "")).startswith("resnet18")
     return [

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from dsal.data import DATASETS, Scenario, load_dataset
 from dsal.data.features import FeatureSet, feature_set_names, load_features, read_features
@@ -37,6 +39,7 @@ class Experiment:
         phases: K, the number of phases after phase 0.
         base_classes: classes of phase 0; None for half of them.
         class_order: ``natural``, or the seed of a permutation.
+        shots: training samples of each class after phase 0; None for all.
         expansion: kind of expansion.
         expansion_size: its width d_B.
         gamma: ridge penalty of the main stream.
@@ -57,6 +60,7 @@ class Experiment:
     phases: int = 25
     base_classes: int | None = None
     class_order: str = "natural"
+    shots: int | None = None
     expansion: str | None = None
     expansion_size: int | None = None
     gamma: float | None = None
@@ -69,6 +73,8 @@ class Experiment:
     def __post_init__(self) -> None:
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise InputError(f"seeds must be one or more different numbers, got {self.seeds}")
+        if self.shots is not None and self.shots < 1:
+            raise InputError(f"shots must be 1 or more, got {self.shots}")
 
     def build_method(self, seed: int) -> Method:
         """A fresh method with the options given; one that it does not take is refused."""
@@ -124,15 +130,28 @@ def settle(experiment: Experiment, data: FeatureSet) -> Setting:
         len(data.class_names), phases=experiment.phases, base=experiment.base_classes, order=experiment.class_order
     )
     origin = check_no_leak(data.backbone, scenario, data.dataset)
+    if experiment.shots is not None:
+        data = _few_shot(data, scenario, experiment.shots)
     source = ("dataset", "data_root", "backbone", "weights", "features", "method", "phases")
     config = {
         **{name: getattr(experiment, name) for name in source if getattr(experiment, name) is not None},
         "base_classes": scenario.seen(0),
         "class_order": experiment.class_order,
+        **({} if experiment.shots is None else {"shots": experiment.shots}),
         **{name: getattr(method, name) for name in signature(type(method)).parameters if name != "seed"},
         "seeds": list(experiment.seeds),
     }
     return Setting(experiment, data, scenario, origin, config)
+
+
+def _few_shot(data: FeatureSet, scenario: Scenario, shots: int) -> FeatureSet:
+    """All training samples of phase 0, and of each later class the same few, whatever the seed of the method."""
+    random, kept = np.random.RandomState(0), [scenario.phase_rows(data.train_y, 0)]
+    for position in range(scenario.seen(0), len(scenario.order)):
+        rows = np.flatnonzero(data.train_y == scenario.order[position])
+        kept.append(random.permutation(rows)[:shots])
+    rows = np.sort(np.concatenate(kept))
+    return replace(data, train_x=data.train_x[rows], train_y=data.train_y[rows])
 
 
 def _read(experiment: Experiment) -> FeatureSet:

@@ -1,0 +1,60 @@
+"""What a comparison consists of."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dsal.data.features import FeatureSet
+from dsal.errors import FileFormatError, InputError
+from dsal.evaluation.compare import plan, read_tuning, tune_once
+from dsal.evaluation.experiment import Experiment, settle
+
+COMMON = Experiment(expansion_size=16, seeds=(3, 4))
+
+
+def test_every_method_gets_the_options_and_seeds_it_takes(tmp_path: Path) -> None:
+    entries = plan(COMMON, [5, 10], {"acil": {"gamma": 1.0}, "ncm": {}}, tmp_path)
+    assert [str(entry.folder.relative_to(tmp_path)) for entry in entries] == [
+        "k5/acil",
+        "k5/ncm",
+        "k10/acil",
+        "k10/ncm",
+    ]
+    acil, ncm, *_ = (entry.experiment for entry in entries)
+    assert (acil.phases, acil.expansion_size, acil.seeds, acil.build_method(3).gamma) == (5, 16, (3, 4), 1.0)
+    assert (ncm.phases, ncm.expansion_size, ncm.seeds) == (5, None, (3,))  # it draws nothing: one seed says all
+
+
+def test_a_method_is_tuned_once(tmp_path: Path, sample: FeatureSet) -> None:
+    setting = settle(Experiment(method="ncm", phases=5), sample)
+    trials = list(tune_once(setting, tmp_path))
+    found = read_tuning(tmp_path)["ncm"]
+    assert found["trials"] == [{"options": dict(t.options), "accuracy": t.accuracy} for t in trials]
+    assert found["chosen"] == dict(max(trials, key=lambda t: t.accuracy).options)
+    assert list(tune_once(setting, tmp_path)) == []
+    other = settle(Experiment(method="ncm", phases=5, base_classes=60), sample)
+    assert len(list(tune_once(other, tmp_path))) == len(trials)
+
+
+def test_tuning_that_was_stopped_midway_leaves_nothing(tmp_path: Path, sample: FeatureSet) -> None:
+    next(iter(tune_once(settle(Experiment(method="ncm", phases=5), sample), tmp_path)))
+    assert read_tuning(tmp_path) == {}
+
+
+def test_a_torn_record_of_tuning_is_named(tmp_path: Path) -> None:
+    (tmp_path / "tuning.json").write_text(json.dumps({"ncm": 1})[:-2])
+    with pytest.raises(FileFormatError, match=r"tuning\.json"):
+        read_tuning(tmp_path)
+
+
+def test_few_shots_are_of_later_classes_only_and_always_the_same(sample: FeatureSet) -> None:
+    setting = settle(Experiment(method="ncm", phases=5, shots=3), sample)
+    counts = np.bincount(setting.scenario.positions(setting.data.train_y))
+    assert counts.tolist() == [20] * 50 + [3] * 50
+    assert setting.config["shots"] == 3
+    again = settle(Experiment(method="ncm", phases=5, shots=3, seeds=(7,)), sample)
+    np.testing.assert_array_equal(again.data.train_x, setting.data.train_x)
+    with pytest.raises(InputError, match="shots"):
+        Experiment(shots=0)
