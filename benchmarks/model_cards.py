@@ -12,6 +12,7 @@ from typing import Any
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from dsal.backbones import load_backbone, shipped_weights
 from dsal.training import Recipe
@@ -65,6 +66,7 @@ def draw_curve(history: list[dict[str, Any]], path: Path) -> None:
     axes.plot(epochs, [entry["accuracy"] for entry in history], "--", color="#777777", label="training, as augmented")
     axes.plot(epochs, [entry["held_out_accuracy"] for entry in history], "-", color="#0b3d91", label="held out")
     axes.set(xlabel="epoch", ylabel="accuracy, %", xlim=(0, epochs[-1]), ylim=(0, 100))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(color="#dddddd")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="lower right")
