@@ -78,6 +78,7 @@ class Run:
     new: Value | None
     forgetting: Value | None
     backward_transfer: Value | None
+    exemplar_free: bool
     stored_bytes: int
     peak_memory: int
     class_names: tuple[str, ...]  # in order of arrival
@@ -200,6 +201,7 @@ def _run(path: Path, doc: Mapping[str, Any]) -> Run:
             new=_optional(doc["new_accuracy"]),
             forgetting=_optional(doc["forgetting"]),
             backward_transfer=_optional(doc["backward_transfer"]),
+            exemplar_free=bool(doc["exemplar_free"]),
             stored_bytes=int(doc["stored_bytes"]),
             peak_memory=int(doc["peak_memory_bytes"]),
             class_names=tuple(str(name) for name in doc["class_names"]),

@@ -62,6 +62,7 @@ def cost_table(runs: Sequence[Run]) -> Markup:
         rows.append(
             (
                 run_name(number, run),
+                "yes" if run.exemplar_free else "no",
                 _number(run.phases[0].learning.mean, "{:.2f} s"),
                 _number(sum(later) / len(later), "{:.3f} s") if later else value_cell(None),
                 _bar(totals[number], max(totals), f"{totals[number]:.1f} s"),
@@ -69,9 +70,9 @@ def cost_table(runs: Sequence[Run]) -> Markup:
                 _bar(peak[number], max(peak), _bytes(peak[number])),
             )
         )
-    heads = ("Run", "Phase 0", "A later phase", "All phases", "Kept between phases", "Peak memory")
+    heads = ("Run", "Exemplar-free", "Phase 0", "A later phase", "All phases", "Kept between phases", "Peak memory")
     caption = "Learning time of one seed (mean over seeds); what the method keeps; most memory the process held"
-    return _sortable(caption, heads, rows, text=1)
+    return _sortable(caption, heads, rows, text=2)
 
 
 def phase_table(runs: Sequence[Run]) -> Markup:
