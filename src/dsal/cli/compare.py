@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from dsal.evaluation.compare import Options
     from dsal.evaluation.experiment import Experiment, Setting
 
-_OWN = ("methods", "phases", "tune")  # options that `dsal run` has not, or takes otherwise
+_OWN = ("methods", "phases", "tune", "tune_on")  # options that `dsal run` has not, or takes otherwise
 _PASSING = ("out", "resume", "json", "report", "checkpoint_seconds")  # not to be remembered for --resume
 
 
@@ -61,6 +62,7 @@ def compare(
     seeds: Seeds = None,
     expansion_size: ExpansionSize = None,
     tune: Annotated[Flag, flag("--tune/--no-tune", "Choose options on held-out samples of the base phase.")] = None,
+    tune_on: Annotated[Path | None, option("Features of a proxy to tune on instead: see docs/comparison.md.")] = None,
     out: Annotated[Path | None, option("Folder of the comparison.", "runs/compare", HANDLING)] = None,
     resume: Annotated[Flag, flag("--resume", "Go on where a stopped comparison left off.", HANDLING)] = None,
     checkpoint_seconds: CheckpointSeconds = None,
@@ -80,62 +82,78 @@ def compare(
     folder = Path(asked.get("out", "runs/compare"))
     if resume:
         asked = {**(read_config(folder) or {}), **asked}
-    names, counts = _methods(asked.get("methods")), _counts(asked.get("phases", [25]))
     common, handling = combine({name: asked[name] for name in asked if name not in _OWN}, {})
+    names, counts = _methods(asked.get("methods")), _counts(asked.get("phases", [25]))
+    question = _Question(common, names, counts, asked.get("tune", True), asked.get("tune_on"), folder)
     folder.mkdir(parents=True, exist_ok=True)
     lasting = {name: value for name, value in asked.items() if name not in _PASSING}
     write_config(folder, {**lasting, "methods": names, "phases": counts})
     display = Display()
     try:
-        _compare(common, names, counts, folder, handling, tuning=asked.get("tune", True), display=display)
+        _answer(question, handling, display)
     except KeyboardInterrupt:
         display.note(f"stopped; go on with: dsal compare --resume --out {folder}")
         raise
 
 
-def _compare(
-    common: Experiment,
-    names: list[str],
-    counts: list[int],
-    folder: Path,
-    handling: Handling,
-    *,
-    tuning: bool,
-    display: Display,
-) -> None:
+@dataclass(frozen=True)
+class _Question:
+    """What is to be compared."""
+
+    common: Experiment  # what all runs share
+    methods: list[str]
+    phases: list[int]  # the values of K
+    tune: bool
+    proxy: str | None  # file of features to tune on
+    folder: Path
+
+
+def _answer(question: _Question, handling: Handling, display: Display) -> None:
     from dsal.cli.comparison_table import show_comparison
-    from dsal.evaluation.compare import of_method, plan, read_tuning, tune_once, write_comparison
+    from dsal.evaluation.compare import plan, write_comparison
     from dsal.evaluation.experiment import prepare, settle
     from dsal.evaluation.results import read_results
     from dsal.evaluation.runner import is_finished
 
+    untuned: dict[str, Options] = {name: {} for name in question.methods}
+    entries = plan(question.common, question.phases, untuned, question.folder)
     with display.preparation() as progress:
-        data = prepare(of_method(common, names[0]), progress).data
-    entries = plan(common, counts, {name: {} for name in names}, folder)
+        first = prepare(entries[0].experiment, progress)
     for entry in entries:
-        settle(entry.experiment, data)  # what cannot be run is refused before hours are spent
-    if tuning:
-        for name in names:
-            for trial in tune_once(settle(of_method(common, name), data), folder):
-                display.note(f"tuning {name:<15} {_listed(trial.options):<42} held-out {trial.accuracy:6.2f}")
-        found = read_tuning(folder)
-        entries = plan(common, counts, {name: found[name]["chosen"] for name in names}, folder)
+        settle(entry.experiment, first.data)  # what cannot be run is refused before hours are spent
+    if question.tune:
+        entries = plan(question.common, question.phases, _tuned(question, first, display), question.folder)
     for number, entry in enumerate(entries, start=1):
-        setting = settle(entry.experiment, data)
+        setting = settle(entry.experiment, first.data)
         done = handling.resume and is_finished(setting, entry.folder)
         what = f"{entry.experiment.method}, K = {entry.experiment.phases}"
         display.note(f"[{number}/{len(entries)}] {what}{': done before' * done}")
         if not done:
             _run(setting, entry.folder, handling)
     documents = [read_results(entry.folder) for entry in entries]
-    show_comparison(write_comparison(folder, documents), documents, as_json=handling.json)
-    display.note(f"results in {folder}")
+    show_comparison(write_comparison(question.folder, documents), documents, as_json=handling.json)
+    display.note(f"results in {question.folder}")
     if handling.report:
         from dsal.report.page import build_report
 
-        for k in counts:
-            page = build_report([e.folder for e in entries if e.experiment.phases == k], folder / f"k{k}")
+        for k in question.phases:
+            page = build_report([e.folder for e in entries if e.experiment.phases == k], question.folder / f"k{k}")
             display.note(f"report in {page}")
+
+
+def _tuned(question: _Question, first: Setting, display: Display) -> dict[str, Options]:
+    """The options that each method chooses."""
+    from dsal.data.features import read_features
+    from dsal.evaluation.compare import of_method, read_tuning, tune_once
+    from dsal.evaluation.trials import base_ground, proxy_ground
+
+    common, proxy = question.common, question.proxy
+    ground = base_ground(first) if proxy is None else proxy_ground(read_features(proxy, common.features))
+    for name in question.methods:
+        for trial in tune_once(of_method(common, name), ground, question.folder):
+            display.note(f"tuning {name:<15} {_listed(trial.options):<42} held-out {trial.accuracy:6.2f}")
+    found = read_tuning(question.folder)
+    return {name: found[name]["chosen"] for name in question.methods}
 
 
 def _run(setting: Setting, out: Path, handling: Handling) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from dsal.errors import FileFormatError
-from dsal.evaluation.experiment import Experiment, Setting
-from dsal.evaluation.trials import HELD_OUT, PHASES, Trial, best, tune
+from dsal.evaluation.experiment import Experiment
+from dsal.evaluation.trials import PHASES, Ground, Trial, best, tune
 from dsal.methods import METHODS
 from dsal.store import atomic_write
 
@@ -50,18 +50,21 @@ def of_method(common: Experiment, name: str) -> Experiment:
     return replace(common, method=name, expansion_size=size, seeds=seeds)
 
 
-def tune_once(setting: Setting, out: Path) -> Iterator[Trial]:
-    """Tune the setting's method and write the outcome to ``tuning.json``; nothing where it is there already."""
-    protocol = _tuning_protocol(setting)
+def tune_once(experiment: Experiment, ground: Ground, out: Path) -> Iterator[Trial]:
+    """Tune the experiment's method and write the outcome to ``tuning.json``; nothing where it is there already."""
+    settings = [dict(options) for options in METHODS.get(experiment.method).trials]
+    seed = experiment.seeds[0]
+    size = getattr(experiment.build_method(seed), "expansion_size", None)
+    protocol = {**ground.facts, "phases": PHASES, "seed": seed, "expansion_size": size, "settings": settings}
     known = read_tuning(out)
-    if known.get(setting.experiment.method, {}).get("protocol") == protocol:
+    if known.get(experiment.method, {}).get("protocol") == protocol:
         return
     trials = []
-    for trial in tune(setting):
+    for trial in tune(experiment, ground):
         trials.append(trial)
         yield trial
     entry = {"protocol": protocol, "trials": [asdict(t) for t in trials], "chosen": dict(best(trials).options)}
-    _write(out / "tuning.json", {**known, setting.experiment.method: entry})
+    _write(out / "tuning.json", {**known, experiment.method: entry})
 
 
 def read_tuning(out: Path) -> dict[str, Any]:
@@ -99,20 +102,6 @@ def _row(document: Mapping[str, Any]) -> dict[str, Any]:
         "seconds": sum(phase["seconds"]["mean"] for phase in document["phases"]),
         **{name: document[name] for name in costs},
         "config": document["config"],
-    }
-
-
-def _tuning_protocol(setting: Setting) -> dict[str, Any]:
-    """All that the outcome of tuning depends on."""
-    return {
-        "data_sha256": setting.data.fingerprint,
-        "class_order": setting.experiment.class_order,
-        "base_classes": setting.scenario.seen(0),
-        "phases": PHASES,
-        "held_out": HELD_OUT,
-        "seed": setting.experiment.seeds[0],
-        "expansion_size": setting.config.get("expansion_size"),
-        "settings": [dict(options) for options in METHODS.get(setting.experiment.method).trials],
     }
 
 

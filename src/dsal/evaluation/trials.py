@@ -1,7 +1,12 @@
-"""The same budget of tuning for every method: a few settings each, tried on held-out samples of phase 0.
+"""The same budget of tuning for every method: a few settings each, tried where neither test data nor later classes are.
 
-A trial is a small class-incremental run inside phase 0: half of the base classes first, the others in a few phases,
-a fifth of each class's training samples held out to test on. Neither test data nor classes of later phases take part.
+A trial is a small class-incremental run on one of two grounds, the same for all methods:
+
+- phase 0 itself: half of the base classes first, the others in a few phases, a fifth of each class's training samples
+  held out to test on. Always at hand, but the backbone has been trained on these very samples: their features are
+  cleaner than those of classes to come.
+- a proxy: features of a backbone that was trained on a part of the base classes and without some samples, which are
+  its test samples. It costs another base training, and is like the real thing.
 """
 
 from __future__ import annotations
@@ -14,9 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsal.data import Scenario
-from dsal.evaluation.experiment import Setting
+from dsal.data.features import FeatureSet
+from dsal.evaluation.experiment import Experiment, Setting
 from dsal.evaluation.metrics import average_accuracy
 from dsal.evaluation.protocol import Split, run_phases
+from dsal.features import check_no_leak
 from dsal.methods import METHODS
 
 BUDGET = 6
@@ -27,15 +34,15 @@ HELD_OUT = 0.2
 
 @dataclass(frozen=True)
 class Trial:
-    """A setting, and its average accuracy in percent on the held-out samples."""
+    """A setting, and its average accuracy in percent on the samples held out."""
 
     options: Mapping[str, Any]
     accuracy: float
 
 
 @dataclass(frozen=True)
-class BaseSplit:
-    """Samples of phase 0, with positions for labels."""
+class Samples:
+    """Samples in two parts."""
 
     train_x: NDArray[Any]
     train_y: NDArray[np.int64]
@@ -43,21 +50,31 @@ class BaseSplit:
     test_y: NDArray[np.int64]
 
 
-def tune(setting: Setting) -> Iterator[Trial]:
-    """Try every setting of the experiment's method with its first seed; the best of the results wins."""
-    experiment = setting.experiment
-    split, scenario = hold_out(setting.data, setting.scenario)
+@dataclass(frozen=True)
+class Ground:
+    """What trials are run on, and what to record about it."""
+
+    samples: Split
+    scenario: Scenario
+    facts: Mapping[str, Any]
+
+
+def tune(experiment: Experiment, ground: Ground) -> Iterator[Trial]:
+    """Try every setting of the experiment's method, with its first seed."""
     for options in METHODS.get(experiment.method).trials:
         method = replace(experiment, method_options=options).build_method(experiment.seeds[0])
-        counts = [result.counts for result in run_phases(method, split, scenario)]
+        counts = [result.counts for result in run_phases(method, ground.samples, ground.scenario)]
         yield Trial(dict(options), average_accuracy(counts))
 
 
-def hold_out(data: Split, scenario: Scenario) -> tuple[BaseSplit, Scenario]:
-    """The training samples of phase 0 in two parts, and the scenario of the trials over its classes.
+def best(trials: list[Trial]) -> Trial:
+    """The most accurate one; of equals the first, so that defaults win."""
+    return max(trials, key=lambda trial: trial.accuracy)
 
-    Of every class, the same fifth is held out whatever the method (at least one sample, where there are two).
-    """
+
+def base_ground(setting: Setting) -> Ground:
+    """The training samples of phase 0, a fifth of every class held out (at least one sample, where there are two)."""
+    data, scenario = setting.data, setting.scenario
     rows = scenario.phase_rows(data.train_y, 0)
     labels = scenario.positions(data.train_y)[rows]
     random = np.random.RandomState(0)
@@ -65,11 +82,20 @@ def hold_out(data: Split, scenario: Scenario) -> tuple[BaseSplit, Scenario]:
     for position in scenario.phases[0]:
         own = random.permutation(np.flatnonzero(labels == position))
         held[own[: max(round(HELD_OUT * len(own)), 1)]] = len(own) > 1
-    base = len(scenario.phases[0])
-    split = BaseSplit(data.train_x[rows[~held]], labels[~held], data.train_x[rows[held]], labels[held])
-    return split, Scenario.deal(base, phases=min(PHASES, base // 2))
+    samples = Samples(data.train_x[rows[~held]], labels[~held], data.train_x[rows[held]], labels[held])
+    inner = Scenario.deal(scenario.seen(0), phases=min(PHASES, scenario.seen(0) // 2))
+    facts = {"class_order": setting.experiment.class_order, "base_classes": scenario.seen(0), "held_out": HELD_OUT}
+    return Ground(samples, inner, {"ground": "phase 0", "data_sha256": data.fingerprint, **facts})
 
 
-def best(trials: list[Trial]) -> Trial:
-    """The most accurate one; of equals the first, so that defaults win."""
-    return max(trials, key=lambda trial: trial.accuracy)
+def proxy_ground(data: FeatureSet) -> Ground:
+    """A proxy: the classes its backbone has seen first, then the others of the file.
+
+    Raises:
+        LeakError: the backbone has seen other classes than the first ones of the file.
+    """
+    seen, classes = data.backbone.get("seen_classes"), len(data.class_names)
+    base = (classes + 1) // 2 if seen is None else len(seen)
+    scenario = Scenario.deal(classes, base=base, phases=min(PHASES, classes - base))
+    check_no_leak(data.backbone, scenario, data.dataset)
+    return Ground(data, scenario, {"ground": "proxy", "data_sha256": data.fingerprint, "base_classes": base})
