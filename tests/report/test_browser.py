@@ -40,7 +40,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def opened(browser: Any, report: Path) -> Any:
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     browser.get(report.as_uri())
-    WebDriverWait(browser, 20).until(
+    WebDriverWait(browser, 60).until(
         lambda _: "Confusion matrix" in (attribute(browser, "#matrix", "aria-label") or "")
     )
     return browser
@@ -131,15 +131,15 @@ def test_phase_and_run_change_the_matrix(page: Any) -> None:
     pairs = one(page, "#pairs").text
     slider = one(page, "#matrix-phase")
     slider.send_keys(Keys.HOME)
-    WebDriverWait(page, 5).until(lambda _: "0 of 25, 50 classes" in one(page, "#matrix-phase-name").text)
+    WebDriverWait(page, 30).until(lambda _: "0 of 25, 50 classes" in one(page, "#matrix-phase-name").text)
     assert pixels(page)[:2] == [100, 50 * 50]
     assert one(page, "#pairs").text != pairs
     assert page.find_elements(By.CSS_SELECTOR, "#matrix-marks .border-x") == []
     slider.send_keys(Keys.ARROW_RIGHT)
-    WebDriverWait(page, 5).until(lambda _: pixels(page)[1] == 52 * 52)
+    WebDriverWait(page, 30).until(lambda _: pixels(page)[1] == 52 * 52)
     assert len(page.find_elements(By.CSS_SELECTOR, "#matrix-marks .border-x")) == 1
     Select(one(page, "#matrix-run")).select_by_visible_text("ACIL, K = 25")
-    WebDriverWait(page, 5).until(lambda _: "ACIL" in attribute(page, "#matrix", "aria-label"))
+    WebDriverWait(page, 30).until(lambda _: "ACIL" in attribute(page, "#matrix", "aria-label"))
     assert pixels(page)[1] == 100 * 100
     assert pixels(page)[2] != shade
 
@@ -205,7 +205,7 @@ def test_dark_mode_redraws_the_matrix(page: Any) -> None:
         "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
     )
     try:
-        WebDriverWait(page, 5).until(lambda _: pixels(page)[2] < light / 2)
+        WebDriverWait(page, 30).until(lambda _: pixels(page)[2] < light / 2)
         assert page.execute_script("return getComputedStyle(document.body).backgroundColor") == "rgb(21, 23, 27)"
     finally:
         page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})

@@ -166,9 +166,11 @@
   const side = (matrix, seen) => Math.ceil(seen / matrix.group);
 
   async function load() {
-    const matrix = data.matrices[runBox.value];
-    const all = await unpack(runBox.value);
+    const key = runBox.value;
     const index = Number(slider.value);
+    const matrix = data.matrices[key];
+    const all = await unpack(key);
+    if (key !== runBox.value || index !== Number(slider.value)) return; // chosen anew in the meantime
     const size = side(matrix, matrix.seen[index]);
     const start = matrix.seen.slice(0, index).reduce((sum, seen) => sum + side(matrix, seen) ** 2, 0);
     const counts = all.subarray(start, start + size * size);
