@@ -117,6 +117,15 @@ def test_an_error_while_writing_leaves_the_old_file_and_no_litter(tmp_path: Path
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_file_is_replaced_not_overwritten(file: Path) -> None:
+    """Who has the old file open goes on reading the old file."""
+    before = file.read_bytes()
+    with file.open("rb") as reader:
+        save_tensors(file, {"a": np.ones(9)}, META)
+        assert reader.read() == before
+    assert file.read_bytes() != before
+
+
 def test_a_full_disk_leaves_the_old_file(file: Path) -> None:
     """A limit on the size of files stands for the full disk: the write fails in the middle."""
     before = file.read_bytes()

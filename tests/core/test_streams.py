@@ -209,6 +209,22 @@ def test_leaving_one_out_of_both_streams(rows: Rows) -> None:
         np.testing.assert_allclose(got[place], expected, atol=1e-9)
 
 
+def test_of_a_row_of_weight_three_one_is_left_out(rows: Rows) -> None:
+    weight = np.ones(len(rows.x))
+    weight[[5, 6]] = 3.0, 0.25
+    streams, fewer, without = (streams_of(64, comp=False) for _ in range(3))
+    learn(streams, rows.x, rows.y, weight=weight)
+    block = Block(torch.tensor(rows.x[5:7]), torch.tensor(rows.y[5:7]), torch.tensor(weight[5:7]))
+    got = streams.leave_one_out(block, torch.arange(100), True, 0.0).numpy()
+    weight[5] = 2.0
+    learn(fewer, rows.x, rows.y, weight=weight)
+    np.testing.assert_allclose(got[0], logits(fewer, rows.x[5:6])[0], atol=1e-9)
+    weight[5] = 3.0
+    others = np.arange(len(rows.x)) != 6
+    learn(without, rows.x[others], rows.y[others], weight=weight[others])
+    np.testing.assert_allclose(got[1], logits(without, rows.x[6:7])[0], atol=1e-9)
+
+
 def test_activations_by_name() -> None:
     wanted = {
         "relu",
