@@ -58,6 +58,17 @@ def test_it_learns(name: str, sample: FeatureSet) -> None:
 
 
 @every_method
+def test_a_sample_is_scored_alone_as_among_others(name: str, sample: FeatureSet) -> None:
+    method = make(name)
+    for part in phases(sample, 8, 4, 2):
+        method.learn(*part)
+    together = method.scores(sample.test_x[:20])
+    alone = np.concatenate([method.scores(sample.test_x[i : i + 1]) for i in range(20)])
+    np.testing.assert_allclose(alone, together, rtol=1e-9, atol=1e-9)
+    assert method.scores(sample.test_x[:0]).shape == (0, 8)
+
+
+@every_method
 def test_the_first_phase_may_have_one_class(name: str, sample: FeatureSet) -> None:
     method = make(name)
     for part in phases(sample, 3, 1, 2):

@@ -12,9 +12,9 @@ from torch import Tensor
 from dsal.blas import backend_for
 from dsal.errors import InputError
 from dsal.expansion import RandomProjection
-from dsal.methods.arrays import Array, ArrayMethod, grown, nothing
+from dsal.methods.arrays import Array, ArrayMethod, Labels, grown, nothing
 from dsal.methods.contract import Samples
-from dsal.methods.gram import add_rows, relu_blocks, solve
+from dsal.methods.gram import add_rows, relu_scores, solve
 
 
 class AIR(ArrayMethod):
@@ -57,12 +57,16 @@ class AIR(ArrayMethod):
         if not counts.all():
             raise InputError(f"class {counts.argmin()} of the phase has no samples, so it cannot be weighted")
         targets = grown(self.targets_, self.expansion_size, len(counts))
-        self.gram_, self.targets_ = add_rows(self.gram_, targets, X, y, 1.0 / counts[y], projection, self._backend)
-        self.counts_, self.projection_, self._weights = counts, projection, None
+        added = add_rows(self.gram_, targets, X, y, 1.0 / counts[y], projection, self._backend)
+        self._weights = solve(*added, self._penalty(counts), self._backend)
+        self.gram_, self.targets_ = added
+        self.counts_, self.projection_ = counts, projection
 
     def _scores(self, X: Array) -> Array:
         if self._weights is None:
-            harmonic_mean = len(self.counts_) / (1.0 / self.counts_).sum()
-            self._weights = solve(self.gram_, self.targets_, self.gamma / harmonic_mean, self._backend)
-        blocks = relu_blocks(X, self.projection_, self._backend)
-        return np.concatenate([self._backend.product(x, self._weights).cpu().numpy() for _, x in blocks])
+            self._weights = solve(self.gram_, self.targets_, self._penalty(self.counts_), self._backend)
+        return relu_scores(X, self.projection_, self._weights, self._backend)
+
+    def _penalty(self, counts: Labels) -> float:
+        """gamma / s."""
+        return float(self.gamma * (1.0 / counts).mean())

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dsal.errors import InputError
 from dsal.methods.arrays import Array, ArrayMethod, grown, nothing
 from dsal.methods.contract import Samples
-from dsal.methods.geometry import check_exponent, floor_of, power, unit_rows
+from dsal.methods.geometry import check_exponent, floor_of, raised, unit_rows
 from dsal.methods.moments import added_scatter, update_means
 
 
@@ -50,7 +50,7 @@ class FeCAM(ArrayMethod):
     def _learn(self, X: Samples, y: NDArray[np.int64], classes: Sequence[int]) -> None:
         rows = np.asarray(X, dtype=np.float64)
         floor = floor_of(rows) if not self.classes_seen else self.floor_
-        powers = power(rows, floor, self.power)
+        powers = raised(rows, floor, self.power)
         counts, means = update_means(rows, y, classes, self.counts_, self.means_)
         _, power_means = update_means(powers, y, classes, self.counts_, self.power_means_)
         triangle = np.triu_indices(rows.shape[1])
@@ -61,8 +61,8 @@ class FeCAM(ArrayMethod):
         self.power_means_, self.scatters_ = power_means, scatters
 
     def _scores(self, X: Array) -> Array:
-        samples = unit_rows(power(X, self.floor_, self.power))
-        centres = unit_rows(power(self.means_, self.floor_, self.power))
+        samples = unit_rows(raised(X, self.floor_, self.power))
+        centres = unit_rows(raised(self.means_, self.floor_, self.power))
         scores = np.empty((len(X), self.classes_seen))
         for label, centre in enumerate(centres):
             half = np.linalg.cholesky(self._correlation(label))

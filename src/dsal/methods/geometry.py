@@ -34,10 +34,10 @@ def floor_of(X: Array) -> Array:
     return np.minimum(lowest, 0.0, out=lowest)
 
 
-def power(X: Array, floor: Array, exponent: float) -> Array:
+def raised(X: Array, floor: Array, exponent: float) -> Array:
     """(X - floor)^exponent, entry by entry (Tukey's ladder); what lies below the floor of phase 0 counts as 0.
 
-    >>> power(np.array([[-1.0, 3.0]]), np.array([-1.0, -1.0]), 0.5).tolist()
+    >>> raised(np.array([[-1.0, 3.0]]), np.array([-1.0, -1.0]), 0.5).tolist()
     [[0.0, 2.0]]
     """
     return np.maximum(X - floor, 0.0) ** exponent

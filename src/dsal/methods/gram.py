@@ -61,6 +61,14 @@ def solve(gram: Array, targets: Array, penalty: float, backend: Backend) -> Tens
     return backend.solve(factor, torch.from_numpy(targets).to(backend.device))
 
 
+def relu_scores(X: Array, projection: Array, weights: Tensor, backend: Backend) -> Array:
+    """relu(X P) W for X (n, d_in): (n, classes)."""
+    scores = np.empty((len(X), weights.shape[1]))
+    for rows, x in relu_blocks(X, projection, backend):
+        scores[rows] = backend.product(x, weights).cpu().numpy()
+    return scores
+
+
 def factored(square: Tensor, penalty: float, backend: Backend) -> Tensor:
     """The square (d x d), turned into the triangular factor of itself + penalty I, in place."""
     square.diagonal().add_(penalty)

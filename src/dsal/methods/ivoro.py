@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dsal.errors import InputError
 from dsal.methods.arrays import Array, ArrayMethod, Labels, nothing
 from dsal.methods.contract import Samples
-from dsal.methods.geometry import check_exponent, floor_of, power, squared_distances, unit_rows
+from dsal.methods.geometry import check_exponent, floor_of, raised, squared_distances, unit_rows
 from dsal.methods.moments import update_means
 
 ITERATIONS = 200
@@ -53,7 +53,7 @@ class _IVoro(ArrayMethod):
         self.floor_, self.counts_, self.means_ = floor, counts, means
 
     def _measured(self, X: Array, floor: Array) -> Array:
-        return unit_rows(power(X, floor, self.power)) if self.parametrised else X
+        return unit_rows(raised(X, floor, self.power)) if self.parametrised else X
 
     def _scores(self, X: Array) -> Array:
         distances = squared_distances(self._measured(X, self.floor_), self.means_)
@@ -61,7 +61,7 @@ class _IVoro(ArrayMethod):
             return -distances
         local = X @ self.heads_.T - 0.25 * (self.heads_**2).sum(axis=1)
         # Who was not nominated comes after everybody who was, by distance too.
-        behind = np.full_like(distances, distances.max() + 1.0)
+        behind: Array = np.repeat(distances.max(axis=1, keepdims=True) + 1.0, self.classes_seen, axis=1)
         everybody = np.arange(len(X))
         for start, stop in zip(self.starts_, np.append(self.starts_[1:], self.classes_seen), strict=True):
             behind[everybody, start + local[:, start:stop].argmax(axis=1)] = 0.0

@@ -13,7 +13,7 @@ from dsal.blas import Backend, LinAlgError, backend_for
 from dsal.errors import InputError
 from dsal.methods.arrays import Array, ArrayMethod, Labels, grown, nothing
 from dsal.methods.contract import Samples
-from dsal.methods.gram import add_rows, factored, one_hot, relu_blocks, solve
+from dsal.methods.gram import add_rows, factored, one_hot, relu_blocks, relu_scores, solve
 
 PENALTIES = tuple(10.0**e for e in range(-8, 9))
 
@@ -22,8 +22,8 @@ class RanPAC(ArrayMethod):
     """Ridge regression on relu(x P), entries of P drawn from N(0, 1): W = (G + penalty I)^-1 Q.
 
     The penalty of a phase is the one of 1e-8 .. 1e8 with which a ridge on 80% of the phase's samples has the smallest
-    squared error on the other 20%. It chooses for itself, on data it may see, so there is nothing left to tune; a
-    phase of a single sample, which cannot be split, keeps the penalty before.
+    squared error on the other 20%: there is nothing left to tune. A phase of a single sample, which cannot be split,
+    keeps the penalty before.
 
     Args:
         expansion_size: width of P.
@@ -66,8 +66,7 @@ class RanPAC(ArrayMethod):
     def _scores(self, X: Array) -> Array:
         if self._weights is None:
             self._weights = solve(self.gram_, self.targets_, float(self.penalty_), self._backend)
-        blocks = relu_blocks(X, self.projection_, self._backend)
-        return np.concatenate([self._backend.product(x, self._weights).cpu().numpy() for _, x in blocks])
+        return relu_scores(X, self.projection_, self._weights, self._backend)
 
 
 def best_penalty(X: Array, y: Labels, projection: Array, backend: Backend) -> float:

@@ -26,7 +26,7 @@ class SLDA(ArrayMethod):
 
     learned = ("counts_", "means_", "covariance_")
     takes_returning_classes = True
-    trials = tuple({"shrinkage": value} for value in (1e-4, 1e-3, 1e-2, 0.03, 0.1, 0.3))
+    trials = tuple({"shrinkage": value} for value in (1e-4, 1e-2, 0.1, 0.3, 0.6, 0.9))
 
     def __init__(self, *, shrinkage: float = 1e-4) -> None:
         if not 0.0 < shrinkage <= 1.0:
