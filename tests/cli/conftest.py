@@ -1,6 +1,7 @@
 """The command line, inside this process and as a process of its own."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -48,6 +49,8 @@ def start() -> Callable[..., "subprocess.Popen[str]"]:
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            # Tests run as a background job inherit an ignored Ctrl-C; a user's terminal does not hand one down.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     return run

@@ -33,4 +33,4 @@ def test_a_step_keeps_the_norm_it_promises_and_descends() -> None:
         optimiser.step()
         optimiser.param_groups[0]["lr"] *= 0.93
     assert distances[-1] < 0.05 * distances[0]
-    assert abs(float(weight.norm()) / 8**0.5 - 1) < 0.05
+    assert abs(weight.norm().item() / 8**0.5 - 1) < 0.05
