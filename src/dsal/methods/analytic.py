@@ -1,9 +1,9 @@
-"""What DS-AL and ACIL share: the streams of the paper behind the contract of a method."""
+"""What DS-AL, ACIL and GKEAL share: the streams of the paper behind the contract of a method."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -13,9 +13,11 @@ from dsal.activations import apply, resolve
 from dsal.blas import backend_for
 from dsal.errors import InputError
 from dsal.expansion import Expansion, expansions
-from dsal.methods.contract import Samples
+from dsal.methods.contract import Method, Samples, State
 from dsal.ridge import Ridge
 from dsal.streams import Block, DualStream
+
+Self = TypeVar("Self", bound="Analytic")
 
 
 class Streams:
@@ -144,3 +146,34 @@ class Streams:
 
 def _under(prefix: str, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+class Analytic(Method):
+    """A method that is nothing but streams, made by its constructor; what is left to it is how to learn a phase."""
+
+    options: ClassVar[tuple[str, ...]]
+    """Names of the constructor's arguments, each an attribute."""
+    _streams: Streams
+
+    @property
+    def exemplar_free(self) -> bool:
+        return self._streams.exemplar_free
+
+    @property
+    def classes_seen(self) -> int:
+        return self._streams.classes_seen
+
+    def scores(self, X: Samples) -> NDArray[np.float64]:
+        return self._streams.scores(X)
+
+    def state(self) -> State:
+        return State(self._streams.arrays(), self._options())
+
+    @classmethod
+    def from_state(cls: type[Self], state: State) -> Self:
+        method = cls(**state.facts)
+        method._streams.restore(state.arrays)
+        return method
+
+    def _options(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.options}

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dsal.methods.analytic import Streams
-from dsal.methods.contract import Method, Samples, State
+from dsal.methods.analytic import Analytic, Streams
+from dsal.methods.contract import Samples
 
 
-class DSAL(Method):
+class DSAL(Analytic):
     """A main stream that equals joint ridge regression, and a compensation stream on its residue.
 
     Args:
@@ -26,6 +25,7 @@ class DSAL(Method):
     """
 
     takes_returning_classes = True
+    options = ("expansion", "expansion_size", "gamma", "gamma_comp", "compensation", "activation", "seed")
     seed_varies = "the random expansion"
     trials = tuple({"compensation": c, "gamma": gamma} for c in (0.6, 0.3, 1.0) for gamma in (0.1, 10.0))
 
@@ -45,29 +45,5 @@ class DSAL(Method):
         self.compensation, self.activation = compensation, activation
         self._streams = Streams(**self._options())
 
-    @property
-    def exemplar_free(self) -> bool:
-        return self._streams.exemplar_free
-
-    @property
-    def classes_seen(self) -> int:
-        return self._streams.classes_seen
-
     def _learn(self, X: Samples, y: NDArray[np.int64], classes: Sequence[int]) -> None:
         self._streams.learn(X, y, classes)
-
-    def scores(self, X: Samples) -> NDArray[np.float64]:
-        return self._streams.scores(X)
-
-    def state(self) -> State:
-        return State(self._streams.arrays(), self._options())
-
-    @classmethod
-    def from_state(cls, state: State) -> DSAL:
-        method = cls(**state.facts)
-        method._streams.restore(state.arrays)
-        return method
-
-    def _options(self) -> dict[str, Any]:
-        names = ("expansion", "expansion_size", "gamma", "gamma_comp", "compensation", "activation", "seed")
-        return {name: getattr(self, name) for name in names}

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dsal.errors import InputError
-from dsal.methods.analytic import Streams
-from dsal.methods.contract import Method, Samples, State
+from dsal.methods.analytic import Analytic, Streams
+from dsal.methods.contract import Samples
 
 
-class GKEAL(Method):
+class GKEAL(Analytic):
     """Recursive ridge regression on exp(-|x - c_j|^2 / (2 width^2)), the centres c_j drawn from phase 0.
 
     Made for few-shot phases: with many base samples and phases of a handful of samples a class, the kernels are fixed
@@ -28,6 +27,7 @@ class GKEAL(Method):
     """
 
     takes_returning_classes = True
+    options = ("expansion_size", "gamma", "width", "seed")
     seed_varies = "the choice of centres"
     trials = tuple({"gamma": gamma, "width": width} for width in (1.0, 1.5) for gamma in (0.1, 0.01, 0.001))
 
@@ -45,32 +45,9 @@ class GKEAL(Method):
             seed=seed,
         )
 
-    @property
-    def exemplar_free(self) -> bool:
-        return self._streams.exemplar_free
-
-    @property
-    def classes_seen(self) -> int:
-        return self._streams.classes_seen
-
     def _learn(self, X: Samples, y: NDArray[np.int64], classes: Sequence[int]) -> None:
         expansion = None
         if not self.classes_seen:
             expansion = self._streams.build_expansion(X)
             expansion.get_buffer("width").mul_(self.width)
         self._streams.learn(X, y, classes, expansion)
-
-    def scores(self, X: Samples) -> NDArray[np.float64]:
-        return self._streams.scores(X)
-
-    def state(self) -> State:
-        return State(self._streams.arrays(), self._options())
-
-    @classmethod
-    def from_state(cls, state: State) -> GKEAL:
-        method = cls(**state.facts)
-        method._streams.restore(state.arrays)
-        return method
-
-    def _options(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("expansion_size", "gamma", "width", "seed")}
