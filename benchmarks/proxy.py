@@ -20,13 +20,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from dsal import DSALClassifier
-from dsal.backbones import Backbone
-from dsal.data import ImageData, load_dataset
+from dsal.data import DataSet, FeatureSet, ImageData, load_dataset, save_features
+from dsal.data.dataset import fingerprint
+from dsal.features import extract_dataset
 from dsal.training import BaseTraining, Recipe, load_checkpoint, save_checkpoint
+from dsal.training.augment import resized
 
 RESULTS = Path(__file__).parent / "results" / "proxy.jsonl"
 BASE, NEW, HELD_OUT = tuple(range(40)), tuple(range(40, 50)), 0.1
@@ -37,26 +38,41 @@ def main() -> None:
     parser.add_argument("name", help="what the row is called")
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="a field of the recipe")
     parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument(
+        "--side", type=int, help="side of all images to the end; 16 makes a trial four times cheaper"
+    )
     parser.add_argument("--data-root", type=Path)
+    parser.add_argument("--features", type=Path, help="file for the features, to tune methods and thresholds on")
     parser.add_argument("--expansion-size", type=int, default=2048)
     arguments = parser.parse_args()
     fields = dict(item.split("=", 1) for item in arguments.set)
     recipe = Recipe(epochs=arguments.epochs, **{name: _value(text) for name, text in fields.items()})
+    if arguments.side:
+        recipe = replace(recipe, sizes=((2.0, arguments.side),))
     data = load_dataset("cifar100", arguments.data_root).train
     training = make_training(data, recipe, BASE)
     began = time.process_time()
     train(training, RESULTS.with_name(f"{arguments.name}.checkpoint"))
+    proxy = extract(training, data)
     row = {
         "name": arguments.name,
         "recipe": {name: value for name, value in asdict(recipe).items() if value != getattr(Recipe, name, None)},
         "cpu_seconds": round(time.process_time() - began),
         "training_accuracy": training.history[-1].accuracy,
         "head_accuracy": training.history[-1].held_out_accuracy,
-        **evaluate(training, data, arguments.expansion_size),
+        **evaluate(proxy, arguments.expansion_size),
     }
+    if arguments.features:
+        save_features(arguments.features, proxy)
     with RESULTS.open("a") as file:
         file.write(json.dumps(row) + "\n")
     print(json.dumps(row, indent=1))
+
+
+def shrink(data: ImageData, side: int | None) -> ImageData:
+    """The same images with another side, resized as the training does; as they are for None."""
+    parts = [resized(part.float(), side) for part in data.images.split(5000)]
+    return ImageData(torch.cat([part.round().clamp(0, 255).byte() for part in parts]), data.labels)
 
 
 def make_training(data: ImageData, recipe: Recipe, classes: tuple[int, ...]) -> BaseTraining:
@@ -82,31 +98,33 @@ def train(training: BaseTraining, checkpoint: Path) -> None:
     checkpoint.unlink()
 
 
-def evaluate(training: BaseTraining, data: ImageData, expansion_size: int) -> dict[str, list[float]]:
-    """Accuracy on held-out images of all fifty classes, of the base, of the new ones; by kind of features."""
+def extract(training: BaseTraining, data: ImageData) -> FeatureSet:
+    """Features of all fifty classes, image and mirror image; the test part is held-out training images.
+
+    Images have the size they had at the end of the training.
+    """
+    side = training.recipe.size(1.0)
+    data, training.train, training.held_out = (shrink(part, side) for part in (data, training.train, training.held_out))
     new = make_training(data, training.recipe, NEW)  # only for its split of the new classes
     backbone = training.backbone({})
-    test_y = torch.cat([training.held_out.labels, new.held_out.labels + len(BASE)]).numpy()
-    train_y = torch.cat([training.train.labels, new.train.labels + len(BASE)]).numpy()
+    backbone.card = replace(backbone.card, flip=True)
+    train, held_out = (
+        ImageData(torch.cat([old.images, more.images]), torch.cat([old.labels, more.labels + len(BASE)]))
+        for old, more in ((training.train, new.train), (training.held_out, new.held_out))
+    )
+    names = tuple(str(label) for label in BASE + NEW)
+    return extract_dataset(backbone, DataSet("proxy", train, held_out, names, fingerprint(train, held_out)))
+
+
+def evaluate(proxy: FeatureSet, expansion_size: int) -> dict[str, list[float]]:
+    """Accuracy on held-out images of all fifty classes, of the base, of the new ones; by kind of features."""
     rows = {}
-    for flip in (False, True):
-        backbone.card = replace(backbone.card, flip=flip)
-        train_x, test_x = (
-            np.concatenate([_features(backbone, part.images) for part in parts])
-            for parts in ((training.train, new.train), (training.held_out, new.held_out))
-        )
-        for kind, columns in (("last", slice(-backbone.stage_widths[-1], None)), ("all", slice(None))):
-            head = DSALClassifier(expansion_size=expansion_size, compensation=0).fit(train_x[:, columns], train_y)
-            right = head.predict(test_x[:, columns]) == test_y
-            base = test_y < len(BASE)
-            rows[kind + " flip" * flip] = [
-                round(100 * float(part.mean()), 2) for part in (right, right[base], right[~base])
-            ]
+    for kind in ("last", "all"):
+        part = proxy.select(kind)
+        head = DSALClassifier(expansion_size=expansion_size, compensation=0).fit(part.train_x, part.train_y)
+        right, base = head.predict(part.test_x) == part.test_y, part.test_y < len(BASE)
+        rows[kind] = [round(100 * float(some.mean()), 2) for some in (right, right[base], right[~base])]
     return rows
-
-
-def _features(backbone: Backbone, images: torch.Tensor) -> Any:
-    return torch.cat([backbone.extract(part) for part in images.split(500)]).numpy()
 
 
 def _value(text: str) -> Any:

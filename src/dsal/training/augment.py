@@ -207,3 +207,10 @@ OPERATIONS: tuple[Callable[[Tensor, Tensor, Tensor], Tensor], ...] = (
     _autocontrast,
     _equalize,
 )
+
+
+def resized(x: Tensor, side: int | None) -> Tensor:
+    """Images (n, c, h, w) brought to ``side`` x ``side`` pixels; as they are for None."""
+    if side in (None, x.shape[3]):
+        return x
+    return functional.interpolate(x, size=(side, side), mode="bilinear", antialias=True)

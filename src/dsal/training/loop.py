@@ -21,7 +21,7 @@ from dsal.backbones import Backbone, Card, channels_last
 from dsal.data import ImageData
 from dsal.data.dataset import fingerprint
 from dsal.errors import DSALError, InputError
-from dsal.training.augment import crop_flip, cutout, mixup, quarter_turns, trivial
+from dsal.training.augment import crop_flip, cutout, mixup, quarter_turns, resized, trivial
 from dsal.training.optimiser import make_optimisers
 from dsal.training.recipe import Recipe
 
@@ -180,7 +180,7 @@ class BaseTraining:
             images, turns = quarter_turns(images, recipe.rotation_share, generator)
             labels = 4 * labels + turns
         x = self.model.normalise(images)
-        x = _resized(x, recipe.size(progress))
+        x = resized(x, recipe.size(progress))
         partner, share = None, 1.0
         if recipe.mixup:
             x, partner, share = mixup(x, recipe.mixup, generator)
@@ -220,7 +220,7 @@ class BaseTraining:
         for images, labels in zip(
             data.images.split(EVALUATION_BATCH), data.labels.split(EVALUATION_BATCH), strict=True
         ):
-            scores = _head(model)(model.network(_resized(model.normalise(images), side)))[:, :: self.turns]
+            scores = _head(model)(model.network(resized(model.normalise(images), side)))[:, :: self.turns]
             right += int((scores.argmax(1) == labels).sum())
         return 100 * right / len(data)
 
@@ -242,13 +242,6 @@ class BaseTraining:
         model.card = replace(model.card, training={**record, **training})
         model.head = head
         return model.eval()
-
-
-def _resized(x: Tensor, side: int | None) -> Tensor:
-    """Images (n, c, h, w) brought to ``side`` x ``side`` pixels; as they are for None."""
-    if side in (None, x.shape[3]):
-        return x
-    return functional.interpolate(x, size=(side, side), mode="bilinear", antialias=True)
 
 
 def _head(model: Backbone) -> nn.Linear:
