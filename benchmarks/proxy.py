@@ -38,9 +38,7 @@ def main() -> None:
     parser.add_argument("name", help="what the row is called")
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="a field of the recipe")
     parser.add_argument("--epochs", type=int, default=12)
-    parser.add_argument(
-        "--side", type=int, help="side of all images to the end; 16 makes a trial four times cheaper"
-    )
+    parser.add_argument("--side", type=int, help="side of all images to the end; 16 makes a trial four times cheaper")
     parser.add_argument("--data-root", type=Path)
     parser.add_argument("--features", type=Path, help="file for the features, to tune methods and thresholds on")
     parser.add_argument("--expansion-size", type=int, default=2048)
