@@ -76,12 +76,13 @@ RECIPES: Registry[Recipe] = Registry("recipe")
 RECIPES.register("paper")(Recipe(epochs=160, milestones=(0.5, 0.75)))
 RECIPES.register("strong")(
     Recipe(
-        epochs=54,
+        epochs=80,
         optimiser="muon",
+        muon_lr=0.04,
         nesterov=True,
         warmup=0.05,
         trivial=0.5,
-        sizes=((0.35, 16), (0.75, 24)),
+        sizes=((0.3, 16), (0.65, 24)),
     )
 )
 RECIPES.register("characters")(
