@@ -4,11 +4,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from scipy.io import savemat
 
+from dsal.backbones import Backbone
+from dsal.data import FileData, load_dataset
 from dsal.data.folder import ImageFiles
 from dsal.data.imagenet import GROUND_TRUTH, META, SOLUTION, imagenet100_classes, imagenet_files
-from dsal.errors import FileFormatError, InputError, MissingDataError
+from dsal.errors import FileFormatError, InputError, MemoryNeededError, MissingDataError
+from dsal.features import extract_dataset
 
 WNIDS = ("n01440764", "n01443537", "n01484850")
 
@@ -82,3 +86,58 @@ def test_the_hundred_of_seed_1993() -> None:
     assert imagenet100_classes(wnids[::-1]) == tuple(wnids[position] for position in permutation[:100])
     with pytest.raises(InputError, match="1000 classes"):
         imagenet100_classes(wnids[:999])
+
+
+@pytest.fixture
+def pictures(album: Path, tmp_path: Path) -> Path:
+    """A data root with an ImageNet of seven characters, in their order of names."""
+    for part in ("train", "val"):
+        folder = tmp_path / "imagenet" / part
+        folder.mkdir(parents=True)
+        for label, source in enumerate(sorted((album / "test").iterdir())[:7]):
+            (folder / f"n{label}").symlink_to(source)
+    return tmp_path
+
+
+def test_images_are_decoded_when_wanted(pictures: Path, backbone: Backbone) -> None:
+    data = load_dataset("imagenet", pictures)
+    assert isinstance(data.train, FileData)
+    assert data.class_names == tuple(f"n{label}" for label in range(7))
+    assert data.train.labels.bincount().tolist() == [5] * 7
+    batches = list(data.train.batches(16, 28, 1))
+    assert [len(batch) for batch in batches] == [16, 16, 3]
+    rows = torch.tensor([34, 0, 17])
+    few = data.train.in_memory(rows, 28, 1)
+    assert torch.equal(few.images, torch.cat(batches)[rows])
+    assert few.labels.tolist() == [6, 0, 3]
+    features = extract_dataset(backbone, data, batch_size=16)
+    np.testing.assert_allclose(features.train_x[rows], backbone.extract(few.images), atol=1e-5)
+    with pytest.raises(MemoryNeededError, match="smaller images"):
+        data.train.in_memory(rows, 10**7)
+
+
+def test_other_files_are_another_data_set(pictures: Path) -> None:
+    before = load_dataset("imagenet", pictures).fingerprint
+    assert load_dataset("imagenet", pictures).fingerprint == before
+    (pictures / "imagenet" / "val" / "n0").unlink()
+    assert load_dataset("imagenet", pictures).fingerprint != before
+
+
+def test_a_list_of_classes(pictures: Path) -> None:
+    (pictures / "imagenet100.txt").write_text("n4\nn2\n")
+    data = load_dataset("imagenet100", pictures)
+    assert data.class_names == ("n2", "n4")
+    assert (len(data.train), len(data.test)) == (10, 10)
+    (pictures / "imagenet100.txt").unlink()
+    with pytest.raises(InputError, match="1000 classes"):
+        load_dataset("imagenet100", pictures)
+    (pictures / "imagenet").rename(pictures / "imagenet100")
+    assert len(load_dataset("imagenet100", pictures).class_names) == 7
+    with pytest.raises(MissingDataError, match="expected the folder"):
+        load_dataset("imagenet", pictures)
+
+
+def test_validation_classes_must_be_those_of_training(pictures: Path) -> None:
+    (pictures / "imagenet" / "train" / "n3").unlink()
+    with pytest.raises(InputError, match="n3"):
+        load_dataset("imagenet", pictures)

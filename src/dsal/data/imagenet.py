@@ -1,6 +1,8 @@
-"""ImageNet-1k and ImageNet-100 as lists of files, in the layouts they come in.
+"""ImageNet-1k and ImageNet-100, in the layouts they come in; images stay in their files until they are wanted.
 
-Training: ``train/<wnid>/*.JPEG``. Validation: ``val/<wnid>/*.JPEG``, or the official flat ``val/*.JPEG`` with either
+Under the data root: ``imagenet``, and for ImageNet-100 either ``imagenet100`` with these classes alone, or their wnids
+in ``imagenet100.txt``, or nothing more, which means the field's choice of seed 1993. Inside, training images are
+``train/<wnid>/*.JPEG``; those of validation ``val/<wnid>/*.JPEG``, or the official flat ``val/*.JPEG`` with either
 label file beside it: ``ILSVRC2012_validation_ground_truth.txt`` and ``meta.mat`` of the development kit, or
 ``LOC_val_solution.csv``.
 """
@@ -12,13 +14,47 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from dsal.data.class_order import class_order
+from dsal.data.dataset import DATASETS, DataSet, Progress
 from dsal.data.folder import ImageFiles, images_below, read_folder
+from dsal.data.lazy import FileData, files_fingerprint
 from dsal.errors import FileFormatError, InputError, MissingDataError, UnknownNameError
 
 PARTS = ("train", "val")
+FULL, HUNDRED = "imagenet", "imagenet100"
 GROUND_TRUTH, META, SOLUTION = "ILSVRC2012_validation_ground_truth.txt", "meta.mat", "LOC_val_solution.csv"
+
+
+@DATASETS.register(FULL)
+def load_imagenet(root: Path, download: bool = False, progress: Progress | None = None) -> DataSet:
+    """ImageNet-1k: every class of ``root/imagenet``, labelled in the order of the wnids. It cannot be downloaded."""
+    return _data_set(FULL, root / FULL, None)
+
+
+@DATASETS.register(HUNDRED)
+def load_imagenet100(root: Path, download: bool = False, progress: Progress | None = None) -> DataSet:
+    """ImageNet-100: ``root/imagenet100``, else the classes of ``root/imagenet`` that a list or seed 1993 names."""
+    if (root / HUNDRED).is_dir():
+        return _data_set(HUNDRED, root / HUNDRED, None)
+    folder, listed = root / FULL, root / f"{HUNDRED}.txt"
+    if listed.is_file():
+        return _data_set(HUNDRED, folder, tuple(listed.read_text(encoding="utf-8").split()))
+    _check_there(folder / "train")
+    wnids = [entry.name for entry in (folder / "train").iterdir() if entry.is_dir() and entry.name[0] != "."]
+    return _data_set(HUNDRED, folder, imagenet100_classes(wnids))
+
+
+def _data_set(name: str, folder: Path, classes: Sequence[str] | None) -> DataSet:
+    train, val = (imagenet_files(folder, part, classes) for part in PARTS)
+    wnids = tuple(sorted(set(train.labels)))
+    number = {wnid: label for label, wnid in enumerate(wnids)}
+    strange = sorted(set(val.labels) - set(wnids))
+    if strange:
+        raise InputError(f"{folder / 'val'} has images of classes that {folder / 'train'} has not: {strange[0]}")
+    parts = [FileData(part.paths, torch.tensor([number[wnid] for wnid in part.labels])) for part in (train, val)]
+    return DataSet(name, parts[0], parts[1], wnids, files_fingerprint(folder, *parts))
 
 
 def imagenet_files(root: Path, part: str, classes: Sequence[str] | None = None) -> ImageFiles:
@@ -36,8 +72,7 @@ def imagenet_files(root: Path, part: str, classes: Sequence[str] | None = None) 
     if part not in PARTS:
         raise UnknownNameError("part of ImageNet", part, PARTS)
     folder = root / part
-    if not folder.is_dir():
-        raise MissingDataError(f"ImageNet is not complete: expected the folder {folder}")
+    _check_there(folder)
     nested = any(entry.is_dir() for entry in folder.iterdir())
     files = read_folder(folder) if nested or part == "train" else _flat(root, images_below(folder))
     if classes is None:
@@ -56,6 +91,11 @@ def imagenet100_classes(wnids: Sequence[str]) -> tuple[str, ...]:
     if len(names) != 1000 or len(set(names)) != 1000:
         raise InputError(f"ImageNet-100 is drawn from the 1000 classes of ImageNet, got {len(set(names))}")
     return tuple(names[position] for position in class_order("1993", 1000)[:100])
+
+
+def _check_there(folder: Path) -> None:
+    if not folder.is_dir():
+        raise MissingDataError(f"ImageNet is not complete: expected the folder {folder}")
 
 
 def _flat(root: Path, paths: list[Path]) -> ImageFiles:

@@ -33,7 +33,7 @@ class Experiment:
         data_root: folder of the image data sets.
         download: fetch an image data set that is not there.
         backbone: architecture the weights must be of.
-        weights: file of backbone weights, for images.
+        weights: backbone for images: a file of weights, or a name of ``dsal.backbones.hub``.
         features: ``all`` stages of the backbone side by side, or the ``last`` alone.
         method: name of the method.
         phases: K, the number of phases after phase 0.
@@ -169,7 +169,7 @@ def _read(experiment: Experiment) -> FeatureSet:
 
 
 def _through_backbone(experiment: Experiment, progress: Progress) -> FeatureSet:
-    from dsal.backbones import load_backbone
+    from dsal.backbones.hub import open_backbone
     from dsal.features import cached_features
 
     if experiment.weights is None:
@@ -177,7 +177,7 @@ def _through_backbone(experiment: Experiment, progress: Progress) -> FeatureSet:
             f"{experiment.dataset!r} is a data set of images: give the weights of a backbone, "
             f"or use a set of features: {_listed(feature_set_names())}"
         )
-    backbone = load_backbone(Path(experiment.weights))
+    backbone = open_backbone(experiment.weights)
     if experiment.backbone not in (None, backbone.card.architecture):
         raise InputError(f"{experiment.weights} holds a {backbone.card.architecture}, not a {experiment.backbone}")
     root = None if experiment.data_root is None else Path(experiment.data_root)

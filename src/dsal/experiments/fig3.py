@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -20,6 +21,8 @@ from dsal.report.styles import LIGHT
 
 SHOWN = {"mended": 4, "spoilt": 2}
 """How many images to show that compensation puts right, and that it puts wrong."""
+
+SIDE = 128  # pixels, of images that are in files
 
 
 def needs(plan: Plan) -> list[Need]:
@@ -57,7 +60,7 @@ def summarise(archive: Archive) -> dict[str, Any] | str:
                     "row": int(row),
                     "kind": kind,
                     "class": titles[true[row]],
-                    "pixels": images.images[row].permute(1, 2, 0).tolist(),
+                    "pixels": images.in_memory(torch.tensor([row]), SIDE).images[0].permute(1, 2, 0).tolist(),
                     "before": _five(before, int(row), titles),
                     "after": _five(after, int(row), titles),
                 }

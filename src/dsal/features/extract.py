@@ -52,12 +52,14 @@ def extract_dataset(
         batch_size: images at a time.
         progress: called with (images done, images in all), training and test part together.
     """
+    if batch_size < 1:
+        raise InputError(f"batch size must be at least 1, got {batch_size}")
     total = len(dataset.train) + len(dataset.test)
     out = np.empty((total, sum(backbone.stage_widths)), dtype=np.float32)
     done = 0
     for part in (dataset.train, dataset.test):
-        for batch in feature_batches(backbone, part.images, batch_size=batch_size):
-            out[done : done + len(batch)] = batch.numpy()
+        for batch in part.batches(batch_size, backbone.card.size, backbone.card.in_channels):
+            out[done : done + len(batch)] = backbone.extract(batch).cpu().numpy()
             done += len(batch)
             if progress is not None:
                 progress(done, total)
