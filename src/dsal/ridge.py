@@ -76,21 +76,39 @@ class Ridge:
             if (route or self._cheaper_route(rows)) == "cholesky":
                 with self._as_gram(_TOO_SMALL_GAMMA) as gram:
                     for x, y in blocks:
-                        self._add_targets(x, y, columns)
+                        self.add_targets(x, y, columns)
                         self.backend.add_rows_to_gram_(gram, x)
             else:
                 for x, y in blocks:
-                    self._add_targets(x, y, columns)  # before x is destroyed
+                    self.add_targets(x, y, columns)  # before x is destroyed
                     self.backend.add_rows_to_factor_(self._square, x)
                 if not torch.isfinite(self._square.diagonal()).all():
                     raise InputError("the expanded rows are too large for float64: standardise the features")
             self._empty = False
 
+    @contextmanager
+    def gathering(self, keep: bool) -> Iterator[tuple[Tensor, Tensor]]:
+        """Offer G + gamma I and Q for sums over several processes (:mod:`dsal.distributed.phase`).
+
+        Where they are to ``keep`` the sums: the state so far, factored at the end. Elsewhere: zeros, then nothing.
+        """
+        with self.guard():
+            if keep:
+                with self._as_gram(_TOO_SMALL_GAMMA) as gram:
+                    yield gram, self._targets
+            else:
+                yield self._square.zero_(), self._targets.zero_()
+            self._empty = not keep
+
+    def adopt(self, weights: Tensor) -> None:
+        """Take W (d x classes) from elsewhere, until the next change."""
+        self._weights = weights
+
     def subtract(self, blocks: Blocks, columns: Tensor | None = None) -> None:
         """Unlearn rows, as if they had never been seen: the reverse of :meth:`update`."""
         with self.guard(), self._as_gram("these rows cannot be forgotten: they were never learned") as gram:
             for x, y in blocks:
-                self._add_targets(x, -y, columns)
+                self.add_targets(x, -y, columns)
                 self.backend.add_rows_to_gram_(gram, x, sign=-1.0)
 
     def merge(self, other: Ridge, columns: Tensor) -> None:
@@ -107,9 +125,10 @@ class Ridge:
         return self.backend.solve(self._square, b) if b.shape[1] else b
 
     def weights(self, columns: Tensor | None = None) -> Tensor:
-        """W (d x classes), eq. (9), remembered until the next change; or only some columns, solved afresh."""
+        """W (d x classes), eq. (9), remembered until the next change; or only some columns, solved unless known."""
         if columns is not None:
-            return self.solve(self._targets[:, columns])
+            known = self._weights
+            return self.solve(self._targets[:, columns]) if known is None else known.T[columns].T
         if self._weights is None:
             self._weights = self.solve(self._targets)
         return self._weights
@@ -198,8 +217,9 @@ class Ridge:
         by_cholesky = rows + squarings * self.size / 3
         return "cholesky" if by_cholesky < _QR_SLOWNESS * 2 * rows else "qr"
 
-    def _add_targets(self, x: Tensor, y: Tensor, columns: Tensor | None) -> None:
-        product = self.backend.product(x.T, y)  # Q <- Q + X^T Y
+    def add_targets(self, x: Tensor, y: Tensor, columns: Tensor | None) -> None:
+        """Q <- Q + X^T Y, alone: the caller adds X to the square."""
+        product = self.backend.product(x.T, y)
         if columns is None:
             self._targets.add_(product)
         else:

@@ -19,6 +19,9 @@ from torch import Tensor
 
 from dsal.activations import Activation, apply
 from dsal.blas import Array, Backend
+from dsal.distributed import current
+from dsal.distributed.phase import update_together
+from dsal.errors import InputError
 from dsal.expansion import Expansion
 from dsal.memory import require
 from dsal.ridge import Blocks, Ridge, bytes_needed
@@ -39,6 +42,8 @@ Reader: TypeAlias = Callable[[], Iterator[Block]]  # reads the same rows at ever
 
 class DualStream:
     """Both streams on one expansion.
+
+    In a team of processes all are given the same phases; each learns its share of the rows, and rank 0 keeps the state.
 
     Args:
         expansion: B, on the device of ``backend``.
@@ -65,6 +70,7 @@ class DualStream:
         self.check_memory(features, size, backend, streams=1 if activation is None else 2)
         self.expansion, self.backend, self.cleanse = expansion, backend, cleanse
         self.main_activation, self.activation = main_activation, activation
+        self.team = current()
         self.main = Ridge(size, gamma, backend)
         self.comp = None if activation is None else Ridge(size, gamma_comp, backend)
 
@@ -93,13 +99,15 @@ class DualStream:
         with self.guard():
             for ridge in self._ridges():
                 ridge.grow(classes - ridge.classes)
-            self.main.update(self._main_blocks(read(), present), rows, present)
+            self._update(self.main, self._main_blocks(self._share(read()), present), rows, present)
             if self.comp is not None and self.activation is not None:
                 weights = self.main.weights(None if len(kept) == classes else kept)
-                self.comp.update(self._residue_blocks(read(), kept, weights, self.activation), rows, kept)
+                residues = self._residue_blocks(self._share(read()), kept, weights, self.activation)
+                self._update(self.comp, residues, rows, kept)
 
     def unlearn(self, read: Reader, present: Tensor) -> None:
         """Take rows out of the main stream, exactly. The compensation stream still carries them."""
+        self._check_alone("forget")
         self.main.subtract(self._main_blocks(read(), present), present)
 
     def merge(self, other: DualStream, columns: Tensor, classes: int) -> None:
@@ -107,6 +115,7 @@ class DualStream:
 
         Exact in the main stream. In the compensation stream each side keeps the residues against its own weights.
         """
+        self._check_alone("merge")
         with self.guard():
             for ours, theirs in zip(self._ridges(), other._ridges(), strict=True):
                 ours.grow(classes - ours.classes)
@@ -118,7 +127,7 @@ class DualStream:
             ridge.keep(columns)
 
     def leave_one_out(self, block: Block, present: Tensor, first: bool, compensation: float) -> Tensor:
-        """Logits (n x classes) of rows of the phase learned last, each as if that row had not been learned.
+        """Logits (n x classes), on the CPU, of rows of the phase learned last, each as if it had not been learned.
 
         Exact in the main stream; in the compensation stream the residues of all other rows are taken as they are.
 
@@ -128,6 +137,9 @@ class DualStream:
             first: whether it was the first phase.
             compensation: C of eq. (19).
         """
+        return self.team.told(lambda: self._leave_one_out(block, present, first, compensation).cpu())
+
+    def _leave_one_out(self, block: Block, present: Tensor, first: bool, compensation: float) -> Tensor:
         classes = self.main.classes
         y = _targets(block.columns, torch.arange(classes, device=present.device))
         share = torch.ones_like(y[:, 0]) if block.weight is None else block.weight.clamp_max(1.0)
@@ -172,6 +184,28 @@ class DualStream:
     def _ridges(self) -> list[Ridge]:
         return [self.main] if self.comp is None else [self.main, self.comp]
 
+    def _check_alone(self, what: str) -> None:
+        if self.team.size > 1:
+            raise InputError(f"a team of processes can learn, but not {what}: do that in one process")
+
+    def _update(self, ridge: Ridge, blocks: Blocks, rows: int, columns: Tensor) -> None:
+        if self.team.size == 1:
+            ridge.update(blocks, rows, columns)
+        else:
+            update_together(ridge, blocks, columns, self.team)
+
+    def _share(self, blocks: Iterator[Block]) -> Iterator[Block]:
+        """This process' rows of each block; of several blocks together, so that they are as large as those read."""
+        held: list[Block] = []
+        for block in blocks:
+            mine = self.team.share(len(block.features))
+            weight = None if block.weight is None else block.weight[mine]
+            held.append(Block(block.features[mine], block.columns[mine], weight))
+            if len(held) == self.team.size:
+                yield from _joined(held)
+                held = []
+        yield from _joined(held)
+
     def _main_blocks(self, blocks: Iterator[Block], columns: Tensor) -> Blocks:
         for block in blocks:
             x = apply(self.main_activation, self.expand(block.features))  # (7)
@@ -192,6 +226,16 @@ class DualStream:
 def _targets(columns: Tensor, which: Tensor) -> Tensor:
     """One-hot rows (n x len(which)) of the classes ``columns`` (n,)."""
     return (columns[:, None] == which).double()
+
+
+def _joined(blocks: list[Block]) -> Iterator[Block]:
+    """One block of all their rows; none where there are none."""
+    if len(blocks) > 1:
+        features, columns = torch.cat([b.features for b in blocks]), torch.cat([b.columns for b in blocks])
+        plain = all(b.weight is None for b in blocks)
+        weights = [torch.ones_like(b.features[:, 0]) if b.weight is None else b.weight for b in blocks]
+        blocks = [Block(features, columns, None if plain else torch.cat(weights))]
+    yield from (block for block in blocks if len(block.columns))
 
 
 def _weighted(x: Tensor, y: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -190,7 +190,7 @@ class Learned:
         present = self._tensor(self._known_columns(phase))
         blocks = self._blocks(phase, self.classes)
         logits = [self.learner.leave_one_out(block, present, self.phases == 1, compensation) for block in blocks]
-        return torch.cat(logits).cpu().numpy()
+        return torch.cat(logits).numpy()
 
     def _fitted(
         self, phase: Phase, classes: NDArray[Any], present: Tensor, compensation: float | None
@@ -202,7 +202,7 @@ class Learned:
         rows = make_block(phase.sample.x[some], columns, weight, self.backend.device)
 
         def left_out(c: float) -> NDArray[np.float64]:
-            return self.learner.leave_one_out(rows, present, self.phases == 0, c).cpu().numpy()
+            return self.learner.leave_one_out(rows, present, self.phases == 0, c).numpy()
 
         ratio = self.ratio
         if compensation is None:

@@ -1,0 +1,89 @@
+"""The ranks that work together, and the few ways in which they speak."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import Tensor, distributed
+
+T = TypeVar("T")
+_CPU = torch.device("cpu")
+
+
+@dataclass
+class Traffic:
+    """Bytes of the tensors that were handed over on this rank, since the team was formed."""
+
+    reduced: int = 0  # summed on rank 0
+    broadcast: int = 0  # from rank 0 to all
+
+
+class Team:
+    """One process among ``size``; number ``rank`` of them. All methods but :meth:`share` are called by all ranks alike.
+
+    >>> Team(rank=0, size=3).share(10), Team(rank=2, size=3).share(10), Team(rank=2, size=3).share(1)
+    (slice(0, 3, None), slice(6, 10, None), slice(0, 1, None))
+    """
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+        self.traffic = Traffic()
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is rank 0: the one that keeps the sums, prints and writes."""
+        return self.rank == 0
+
+    def share(self, n: int) -> slice:
+        """The part of ``n`` things that is this rank's: neighbours, as many as others have or one less, maybe none."""
+        return slice(n * self.rank // self.size, n * (self.rank + 1) // self.size)
+
+    def reduce_(self, tensor: Tensor) -> None:
+        """Sum over all ranks, on rank 0; on the others what is left in ``tensor`` is of no use."""
+        if self.size > 1:
+            distributed.reduce(tensor, dst=0)
+            self.traffic.reduced += tensor.nbytes
+
+    def broadcast_(self, tensor: Tensor) -> None:
+        """Rank 0's ``tensor`` to all."""
+        if self.size > 1:
+            distributed.broadcast(tensor, src=0)
+            self.traffic.broadcast += tensor.nbytes
+
+    def sum_(self, tensor: Tensor) -> Tensor:
+        """Sum over all ranks, on all of them, in place; returns ``tensor``."""
+        if self.size > 1:
+            distributed.all_reduce(tensor)
+        return tensor
+
+    def told(self, make: Callable[[], T], source: int = 0) -> T:
+        """What ``make()`` gives on rank ``source``; the others do not call it."""
+        if self.size == 1:
+            return make()
+        said = [make() if self.rank == source else None]
+        distributed.broadcast_object_list(said, src=source, device=_CPU)
+        return said[0]  # type: ignore[return-value]  # it came from make()
+
+    def gathered(self, value: T) -> list[T]:
+        """What every rank has, in the order of ranks."""
+        return [self.told(lambda: value, source) for source in range(self.size)]
+
+    def wait(self) -> None:
+        """Until all ranks are here."""
+        self.sum_(torch.zeros(1))
+
+    @contextmanager
+    def leader_first(self) -> Iterator[None]:
+        """Rank 0 does the block, then all others at once: what one has fetched to a common disk, the rest find."""
+        if not self.leads:
+            self.wait()
+        yield
+        if self.leads:
+            self.wait()
+
+
+ALONE = Team(0, 1)

@@ -1,0 +1,114 @@
+"""Noticing that a rank has died, whatever the others are doing, and naming it.
+
+A rank that waits for a dead one would wait for long, and then complain about a socket. So every rank keeps a connection
+to rank 0 open, on which nothing is said as long as all is well. When a process dies, however it dies, its system
+closes the connection; when a whole machine is gone, the keep-alive probes of TCP find out within half a minute. Rank 0
+then tells all others, and everybody stops. Threads listen, so a rank may meanwhile be busy, or wait for the dead one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import sys
+from threading import Event, Lock, Thread
+
+from dsal.distributed.team import Team
+from dsal.errors import DSALError
+
+_GRACE = 5.0  # seconds in which the cause of a failure may turn out to be another rank
+_OWN_REASONS = (DSALError, OSError, KeyboardInterrupt)  # torch says RuntimeError when another rank is gone
+_KEEP_ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}  # seconds, seconds, probes
+_CONNECTING = 60.0  # seconds
+_DONE = "done\n"
+
+
+class Watch:
+    """The connections of one rank: to rank 0, or on rank 0 to all others. Each carries one line at most.
+
+    Args:
+        team: all ranks, each of which makes a watch.
+        address: where the others reach rank 0.
+    """
+
+    def __init__(self, team: Team, address: str) -> None:
+        self._team, self._over = team, False
+        self._why: str | None = None  # the reason for which this rank itself stops
+        self._shared, self._stopping = Event(), Lock()
+        self._names = team.gathered(f"rank {team.rank} (process {os.getpid()} on {socket.gethostname()})")
+        self._links = self._connect(address)
+        for rank, link in self._links.items():
+            _keep_alive(link)
+            Thread(target=self._listen, args=(rank, link), daemon=True, name=f"dsal-watch-{rank}").start()
+
+    def tell_failure(self, error: BaseException) -> bool:
+        """Tell the others why this rank stops; True if rank 0 stops for the same reason, and will have said so.
+
+        Where the reason is that another rank was lost, this rank ends here.
+        """
+        self._why = str(error) or type(error).__name__
+        if not (self._team.leads and isinstance(error, _OWN_REASONS)) and self._shared.wait(_GRACE):
+            return True
+        self._tell_all(json.dumps([self._team.rank, self._why]) + "\n")
+        return False
+
+    def end(self) -> None:
+        """All went well; connections that close from now on mean nothing."""
+        self._over = True
+        self._tell_all(_DONE)
+
+    def _connect(self, address: str) -> dict[int, socket.socket]:
+        """Rank 0 waits for all others, each of which proves by a token that it is one of them."""
+        server = socket.create_server(("", 0), backlog=self._team.size) if self._team.leads else None
+        port, token = self._team.told(lambda: (server.getsockname()[1] if server else 0, secrets.token_hex()))
+        if server is None:
+            link = socket.create_connection((address, port), timeout=_CONNECTING)
+            link.sendall(f"{token} {self._team.rank}\n".encode())
+            return {0: link}
+        links: dict[int, socket.socket] = {}
+        with server:
+            server.settimeout(_CONNECTING)
+            while len(links) < self._team.size - 1:
+                link, _ = server.accept()
+                link.settimeout(_CONNECTING)
+                known, _, rank = link.makefile().readline().partition(" ")
+                if secrets.compare_digest(known, token):
+                    links[int(rank)] = link
+        return links
+
+    def _listen(self, rank: int, link: socket.socket) -> None:
+        try:
+            line = link.makefile().readline()
+        except OSError:  # reset, or no answer to the probes
+            line = ""
+        if not self._over and line != _DONE:
+            self._stop(*(json.loads(line) if line else (rank, "it has died")))
+
+    def _stop(self, rank: int, why: str) -> None:
+        """End this process, because another rank is lost."""
+        with self._stopping:  # for ever: the first one lost is the one that is named
+            if why == self._why:
+                self._shared.set()
+                return
+            if self._team.leads:
+                self._tell_all(json.dumps([rank, why]) + "\n")
+            sys.stderr.write(f"error: {self._names[rank]} stopped: {why}. All other ranks stop, too.\n")
+            sys.stderr.flush()
+            os._exit(1)  # the main thread may be waiting inside of a library for what will never come
+
+    def _tell_all(self, line: str) -> None:
+        for link in self._links.values():
+            try:
+                link.sendall(line.encode())
+            except OSError:  # it has gone already
+                continue
+
+
+def _keep_alive(link: socket.socket) -> None:
+    link.settimeout(None)
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEP_ALIVE.items():
+        if hasattr(socket, name):
+            link.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
