@@ -19,6 +19,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from dsal.distributed import current
 from dsal.evaluation import metrics
 from dsal.evaluation.experiment import Progress as PrepareProgress
 from dsal.evaluation.experiment import Setting
@@ -49,10 +50,10 @@ class TimeLeft(ProgressColumn):
 
 
 class Display:
-    """Progress on stderr; a bar only where somebody is looking."""
+    """Progress on stderr; a bar only where somebody is looking. Of many processes, rank 0 alone shows anything."""
 
     def __init__(self) -> None:
-        self.console = Console(stderr=True, highlight=False)
+        self.console = Console(stderr=True, highlight=False, quiet=not current().leads)
 
     def note(self, text: str) -> None:
         """One line of plain text."""
@@ -110,6 +111,6 @@ class Display:
             TextColumn("left"),
             TimeLeft(),
             console=self.console,
-            disable=not self.console.is_terminal,
+            disable=self.console.quiet or not self.console.is_terminal,
             transient=True,
         )

@@ -24,14 +24,18 @@ def extract(
     from dsal.backbones.hub import open_backbone
     from dsal.cli.display import Display
     from dsal.data import load_dataset, save_features
+    from dsal.distributed import current
     from dsal.features import extract_dataset
     from dsal.training import choose_device
 
     display = Display()
     backbone = open_backbone(weights).to(choose_device(device))
     with display.preparation() as progress:
-        data = load_dataset(dataset, data_root, download, partial(progress, f"fetching {dataset}"))
+        with current().leader_first():
+            data = load_dataset(dataset, data_root, download, partial(progress, f"fetching {dataset}"))
         features = extract_dataset(backbone, data, name=out.stem, progress=partial(progress, "features"))
+    if not current().leads:
+        return
     out.parent.mkdir(parents=True, exist_ok=True)
     save_features(out, features)
     display.note(f"{len(features.train_y)} training and {len(features.test_y)} test rows in {out}")

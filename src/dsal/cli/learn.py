@@ -38,6 +38,7 @@ def learn(
     from dsal.cli.display import Display
     from dsal.cli.image_model import check_backbone, load_model, say_broken, way_with_broken
     from dsal.data.folder import read_files
+    from dsal.distributed import current
     from dsal.images import ImageModel
     from dsal.training import choose_device
 
@@ -45,7 +46,8 @@ def learn(
     files = read_files(source)
     own: dict[str, Any] = {"expansion_size": expansion_size, "gamma": gamma, "random_state": seed}
     given = {name: value for name, value in own.items() if value is not None}
-    if model.exists():
+    team = current()
+    if team.told(model.exists):
         taught = load_model(model, device)
         if given:
             raise InputError(f"{model} is there already: expansion size, gamma and seed are fixed when a model is made")
@@ -59,6 +61,8 @@ def learn(
     with display.preparation() as progress:
         way = way_with_broken(skip_broken)
         lesson = taught.learn(files, broken=way, progress=partial(progress, "reading images"))
+    if not team.leads:
+        return
     taught.save(model)
     say_broken(display, lesson.broken)
     if lesson.new_classes:

@@ -27,6 +27,7 @@ from dsal.cli.pretrain import pretrain
 from dsal.cli.report import report
 from dsal.cli.reproduce import reproduce
 from dsal.cli.run import run
+from dsal.cli.together import alone, together
 from dsal.cli.tune import tune
 from dsal.errors import DSALError, InputError
 
@@ -36,15 +37,16 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.command()(run)
-app.command()(compare)
-app.command()(pretrain)
-app.command()(extract)
-app.command()(report)
-for _command in (learn, predict, evaluate, info, merge, forget, export):
-    app.command(rich_help_panel="Own images")(_command)
-app.command()(reproduce)
-app.command()(tune)
+app.command()(together(run))
+app.command()(alone(compare))
+app.command()(together(pretrain))
+app.command()(together(extract))
+app.command()(alone(report))
+app.command(rich_help_panel="Own images")(together(learn))
+for _command in (predict, evaluate, info, merge, forget, export):
+    app.command(rich_help_panel="Own images")(alone(_command))
+app.command()(alone(reproduce))
+app.command()(alone(tune))
 
 
 def _version(wanted: bool) -> None:

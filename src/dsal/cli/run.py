@@ -86,6 +86,7 @@ def run(
 def _run(experiment: Experiment, handling: Handling) -> None:
     from dsal.cli.display import Display
     from dsal.cli.table import show_results
+    from dsal.distributed import current
     from dsal.evaluation.experiment import prepare
     from dsal.evaluation.results import read_results
     from dsal.evaluation.runner import is_finished, run_experiment
@@ -95,13 +96,16 @@ def _run(experiment: Experiment, handling: Handling) -> None:
     with display.preparation() as progress:
         setting = prepare(experiment, progress)
     out = Path(handling.out or _folder(setting))
-    if not (handling.resume and is_finished(setting, out)):
+    team = current()
+    if not (handling.resume and team.told(lambda: is_finished(setting, out))):
         steps = run_experiment(setting, out, resume=handling.resume, checkpoint_seconds=handling.checkpoint_seconds)
         try:
             display.follow(steps, setting)
         except KeyboardInterrupt:
             display.note(f"stopped; go on with: dsal run --resume --out {out}")
             raise
+    if not team.leads:
+        return
     document = read_results(out)
     if handling.tensorboard:
         write_events(document, out / "tensorboard")

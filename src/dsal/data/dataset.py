@@ -52,6 +52,10 @@ class ImageData:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def cut(self, rows: slice) -> ImageData:
+        """Some neighbouring images; they share memory."""
+        return ImageData(self.images[rows], self.labels[rows])
+
     def batches(self, batch_size: int, size: int, channels: int) -> Iterator[Tensor]:
         """Yield the images in order, at most ``batch_size`` at a time; their size and channels stay what they are."""
         yield from torch.split(self.images, batch_size)
@@ -66,7 +70,7 @@ class DataSet:
     """A data set of images in its two parts; ``fingerprint`` is the sha256 of its content, row order included.
 
     The images of a part are in memory or in files. Either way ``batches`` yields all of them in order, ``in_memory``
-    gives some of them as :class:`ImageData`, and ``labels`` are at hand.
+    gives some of them as :class:`ImageData`, ``cut`` some neighbours as they are, and ``labels`` are at hand.
     """
 
     name: str

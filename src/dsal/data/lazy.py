@@ -35,6 +35,10 @@ class FileData:
     def __len__(self) -> int:
         return len(self.paths)
 
+    def cut(self, rows: slice) -> FileData:
+        """Some neighbouring images, in their files."""
+        return FileData(self.paths[rows], self.labels[rows])
+
     def batches(self, batch_size: int, size: int, channels: int) -> Iterator[Tensor]:
         """Yield the images in order, uint8 (n, channels, size, size); decoding goes on while a batch is used."""
         for batch in decode_batches(self.paths, size, channels, batch_size=batch_size):

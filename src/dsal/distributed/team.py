@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, distributed
 
 T = TypeVar("T")
@@ -38,9 +40,11 @@ class Team:
         """Whether this is rank 0: the one that keeps the sums, prints and writes."""
         return self.rank == 0
 
-    def share(self, n: int) -> slice:
-        """The part of ``n`` things that is this rank's: neighbours, as many as others have or one less, maybe none."""
-        return slice(n * self.rank // self.size, n * (self.rank + 1) // self.size)
+    def share(self, n: int, unit: int = 1) -> slice:
+        """The part of ``n`` things that is this rank's: neighbours, maybe none; units stay whole."""
+        units = -(-n // unit)
+        start, stop = (units * rank // self.size * unit for rank in (self.rank, self.rank + 1))
+        return slice(start, min(stop, n))
 
     def reduce_(self, tensor: Tensor) -> None:
         """Sum over all ranks, on rank 0; on the others what is left in ``tensor`` is of no use."""
@@ -71,6 +75,10 @@ class Team:
     def gathered(self, value: T) -> list[T]:
         """What every rank has, in the order of ranks."""
         return [self.told(lambda: value, source) for source in range(self.size)]
+
+    def rows(self, mine: NDArray[Any]) -> NDArray[Any]:
+        """The rows of all ranks (n, ...), in the order of ranks, on all of them."""
+        return mine if self.size == 1 else np.concatenate(self.gathered(mine))
 
     def wait(self) -> None:
         """Until all ranks are here."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from dsal.data import DATASETS, Scenario, load_dataset
 from dsal.data.features import FeatureSet, feature_set_names, load_features, read_features
+from dsal.distributed import current
 from dsal.errors import InputError, UnknownNameError
 from dsal.features import Origin, check_no_leak
 from dsal.methods import METHODS, Method
@@ -171,17 +172,19 @@ def _read(experiment: Experiment) -> FeatureSet:
 def _through_backbone(experiment: Experiment, progress: Progress) -> FeatureSet:
     from dsal.backbones.hub import open_backbone
     from dsal.features import cached_features
+    from dsal.training import choose_device
 
     if experiment.weights is None:
         raise InputError(
             f"{experiment.dataset!r} is a data set of images: give the weights of a backbone, "
             f"or use a set of features: {_listed(feature_set_names())}"
         )
-    backbone = open_backbone(experiment.weights)
+    backbone = open_backbone(experiment.weights).to(choose_device())
     if experiment.backbone not in (None, backbone.card.architecture):
         raise InputError(f"{experiment.weights} holds a {backbone.card.architecture}, not a {experiment.backbone}")
     root = None if experiment.data_root is None else Path(experiment.data_root)
-    dataset = load_dataset(experiment.dataset, root, experiment.download, partial(progress, "download"))
+    with current().leader_first():
+        dataset = load_dataset(experiment.dataset, root, experiment.download, partial(progress, "download"))
     return cached_features(backbone, dataset, features=experiment.features, progress=partial(progress, "features"))
 
 

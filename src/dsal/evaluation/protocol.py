@@ -8,9 +8,11 @@ from time import perf_counter
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from dsal.data import Scenario
+from dsal.distributed import current
 from dsal.errors import InputError
 from dsal.evaluation.metrics import confusion_counts
 from dsal.methods.contract import Method
@@ -49,11 +51,13 @@ class PhaseResult:
 def run_phases(method: Method, data: Split, scenario: Scenario, start: int = 0) -> Iterator[PhaseResult]:
     """Learn and test phase by phase, from phase ``start`` (whose predecessors ``method`` has learned) to the last.
 
-    The method rests while the caller has the result: it may be saved then.
+    The method rests while the caller has the result: it may be saved then. In a team of processes each tests its share
+    of the samples, and all get the same counts.
 
     Raises:
         InputError: a phase has no training or no test samples.
     """
+    team = current()
     train_y, test_y = scenario.positions(data.train_y), scenario.positions(data.test_y)
     for part, labels in (("training", data.train_y), ("test", data.test_y)):
         for k in range(len(scenario.phases)):
@@ -65,7 +69,9 @@ def run_phases(method: Method, data: Split, scenario: Scenario, start: int = 0) 
         method.learn(data.train_x[rows], train_y[rows], scenario.phases[k])
         learned = perf_counter()
         rows = scenario.seen_rows(data.test_y, k)
-        predicted = method.scores(data.test_x[rows]).argmax(axis=1)
-        done = perf_counter()
+        rows = rows[team.share(len(rows))]
+        predicted = method.scores(data.test_x[rows]).argmax(axis=1) if len(rows) else rows
         counts = confusion_counts(test_y[rows], predicted, scenario.seen(k))
+        team.sum_(torch.from_numpy(counts))
+        done = perf_counter()
         yield PhaseResult(k, counts, learned - began, done - learned)

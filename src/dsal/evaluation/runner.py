@@ -6,10 +6,12 @@ import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from dsal.distributed import current
 from dsal.errors import InputError
 from dsal.evaluation.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint
 from dsal.evaluation.experiment import Setting
@@ -34,6 +36,8 @@ def run_experiment(
 ) -> Iterator[Step]:
     """Run all seeds and write the results; yields every phase as it is done.
 
+    In a team of processes the folder is rank 0's alone: it tells the others what they need of it.
+
     Args:
         setting: what to run.
         out: folder of the run, made where it is missing. One that holds a run of another configuration is refused.
@@ -43,13 +47,13 @@ def run_experiment(
     Raises:
         InputError: ``out`` belongs to another configuration, or data and weights have changed since.
     """
-    state = out / "state"
-    origin = _open_folder(setting, out, resume=resume)
+    team, state = current(), out / "state"
+    origin = team.told(lambda: _open_folder(setting, out, resume=resume))
     results: dict[int, list[PhaseResult]] = {}
     stored_bytes = 0
     for seed in setting.experiment.seeds:
         path = checkpoint_path(state, seed)
-        checkpoint = load_checkpoint(path)
+        checkpoint = team.told(partial(load_checkpoint, path))
         done = [] if checkpoint is None else list(checkpoint.results)
         results[seed] = done
         for result in done:
@@ -65,12 +69,13 @@ def run_experiment(
         for result in run_phases(method, setting.data, setting.scenario, start=len(done)):
             done.append(result)
             finished = len(done) == len(setting.scenario.phases)
-            if finished or monotonic() - saved >= checkpoint_seconds:
+            if team.leads and (finished or monotonic() - saved >= checkpoint_seconds):
                 stored_bytes = save_checkpoint(path, done, method, finished=finished)
                 saved = monotonic()
             yield Step(seed, result, restored=False)
-    write_results(out, setting, results, origin, stored_bytes)
-    shutil.rmtree(state)
+    if team.leads:
+        write_results(out, setting, results, origin, stored_bytes)
+        shutil.rmtree(state)
 
 
 def is_finished(setting: Setting, out: Path) -> bool:

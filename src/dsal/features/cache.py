@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from dsal.backbones.backbone import Backbone
 from dsal.data.dataset import DataSet, Progress
 from dsal.data.features import FeatureSet
+from dsal.distributed import current
 from dsal.features.extract import extract_dataset, feature_set
 from dsal.store import atomic_write
 
@@ -47,12 +48,17 @@ def cached_features(
     """
     key = _key(backbone, dataset)
     entry = (cache_folder() if folder is None else folder) / _name(key)
+    team = current()
     found = _read(entry, key, backbone, dataset)
-    if found is None:
-        _write(entry, key, extract_dataset(backbone, dataset, batch_size=batch_size, progress=progress))
-        found = _read(entry, key, backbone, dataset)
-    if found is None:
-        raise OSError(f"{entry} cannot be read back after it was written: is the disk damaged or full?")
+    if not all(team.gathered(found is not None)) or found is None:  # all extract, or none
+        extracted = extract_dataset(backbone, dataset, batch_size=batch_size, progress=progress)
+        with team.leader_first():
+            if team.leads:
+                _write(entry, key, extracted)
+            found = _read(entry, key, backbone, dataset)
+        if found is None and team.leads:
+            raise OSError(f"{entry} cannot be read back after it was written: is the disk damaged or full?")
+        return (found or extracted).select(features)  # the latter on a machine that does not see the disk of rank 0
     return found.select(features)
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from dsal.backbones.backbone import Backbone
 from dsal.data.dataset import DataSet, Progress
 from dsal.data.features import FeatureSet, features_fingerprint
+from dsal.distributed import current
 from dsal.errors import InputError
 
 
@@ -43,28 +44,31 @@ def extract_dataset(
     batch_size: int = 256,
     progress: Progress | None = None,
 ) -> FeatureSet:
-    """Features of all stages of all images of a data set.
+    """Features of all stages of all images of a data set; in a team each rank extracts its share of the batches.
 
     Args:
         backbone: runs where its weights are.
         dataset: its images, both parts.
         name: what to call the result; the data set's name by default.
         batch_size: images at a time.
-        progress: called with (images done, images in all), training and test part together.
+        progress: called with (images done, images in all), training and test part together, of this rank's share.
     """
     if batch_size < 1:
         raise InputError(f"batch size must be at least 1, got {batch_size}")
-    total = len(dataset.train) + len(dataset.test)
+    team = current()
+    # Whole batches: a batch of another size would change its features by rounding.
+    mine = [part.cut(team.share(len(part), unit=batch_size)) for part in (dataset.train, dataset.test)]
+    rows, total = len(mine[0]), len(mine[0]) + len(mine[1])
     out = np.empty((total, sum(backbone.stage_widths)), dtype=np.float32)
     done = 0
-    for part in (dataset.train, dataset.test):
+    for part in mine:
         for batch in part.batches(batch_size, backbone.card.size, backbone.card.in_channels):
-            out[done : done + len(batch)] = backbone.extract(batch).cpu().numpy()
-            done += len(batch)
-            if progress is not None:
-                progress(done, total)
-    rows = len(dataset.train)
-    return feature_set(backbone, dataset, out[:rows], out[rows:], name=name)
+            if len(batch):
+                out[done : done + len(batch)] = backbone.extract(batch).cpu().numpy()
+                done += len(batch)
+                if progress is not None:
+                    progress(done, total)
+    return feature_set(backbone, dataset, team.rows(out[:rows]), team.rows(out[rows:]), name=name)
 
 
 def feature_set(

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dsal.backbones.backbone import Backbone
 from dsal.data.dataset import Progress
 from dsal.data.decode import decode_batches
+from dsal.distributed import current
 from dsal.errors import FileFormatError
 
 
@@ -39,7 +40,7 @@ def read_features(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Features:
-    """Features of image files, in their order.
+    """Features of image files, in their order; in a team each rank reads its share, and all get all features.
 
     Args:
         backbone: runs where its weights are.
@@ -47,23 +48,27 @@ def read_features(
         broken: ``"stop"`` at the first file that cannot be read, or ``"skip"`` it.
         batch_size: images at a time.
         workers: threads that decode; as many as there are processors by default.
-        progress: called with (files done, files in all).
+        progress: called with (files done, files in all) of this rank's share.
 
     Raises:
         FileFormatError: a file cannot be read, or with ``broken="skip"``, none of them can.
     """
-    card = backbone.card
+    card, team = backbone.card, current()
+    share = team.share(len(paths), unit=batch_size)  # whole batches: another size would change features by rounding
+    mine = paths[share]
     rows: list[int] = []
-    pieces: list[NDArray[np.float32]] = []
+    pieces = [np.empty((0, sum(backbone.stage_widths)), np.float32)]
     reasons: list[str] = []
-    batches = decode_batches(paths, card.size, card.in_channels, batch_size=batch_size, broken=broken, workers=workers)
+    batches = decode_batches(mine, card.size, card.in_channels, batch_size=batch_size, broken=broken, workers=workers)
     for batch in batches:
         if batch.rows:
             pieces.append(backbone.extract(batch.images).cpu().numpy())
         rows += batch.rows
         reasons += batch.broken
         if progress is not None:
-            progress(len(rows) + len(reasons), len(paths))
-    if not rows:
-        raise FileFormatError(f"none of {len(paths)} images can be read; the first: {reasons[0]}")
-    return Features(np.array(rows), np.concatenate(pieces), tuple(reasons))
+            progress(len(rows) + len(reasons), len(mine))
+    all_rows = team.rows(share.start + np.array(rows, dtype=np.int64))
+    broken_files = tuple(reason for some in team.gathered(reasons) for reason in some)
+    if not len(all_rows):
+        raise FileFormatError(f"none of {len(paths)} images can be read; the first: {broken_files[0]}")
+    return Features(all_rows, team.rows(np.concatenate(pieces)), broken_files)
