@@ -38,6 +38,9 @@ def pretrain(
     compiled: Annotated[
         bool | None, typer.Option("--compile/--no-compile", help="Use torch.compile.", show_default="on CUDA")
     ] = None,
+    sync_batchnorm: Annotated[
+        bool, typer.Option("--sync-batchnorm", help="Under torchrun: normalise over the images of all processes.")
+    ] = False,
 ) -> None:
     """Train a backbone on the base classes, once; a killed training goes on with --resume, to the same weights.
 
@@ -48,18 +51,21 @@ def pretrain(
     from dsal.backbones import load_backbone, save_backbone
     from dsal.cli.display import Display
     from dsal.data import Scenario, load_dataset
+    from dsal.distributed import current
     from dsal.errors import InputError
     from dsal.evaluation.provenance import environment
     from dsal.training import RECIPES, BaseTraining, choose_device, choose_precision, load_checkpoint
 
-    display = Display()
+    display, team = Display(), current()
     checkpoint = out.with_name(out.name + ".checkpoint")
-    if checkpoint.exists() and not resume:
+    stopped = team.told(checkpoint.exists)
+    if stopped and not resume:
         raise InputError(f"{checkpoint} is left from a stopped training: go on with --resume, or remove it")
     chosen = RECIPES.get(recipe)
     chosen = chosen if epochs is None else replace(chosen, epochs=epochs)
     with display.preparation() as progress:
-        data = load_dataset(dataset, data_root, download, partial(progress, f"fetching {dataset}"))
+        with team.leader_first():
+            data = load_dataset(dataset, data_root, download, partial(progress, f"fetching {dataset}"))
         classes = len(data.class_names)
         scenario = Scenario.deal(classes, base=base_classes, phases=int(base_classes != classes), order=class_order)
         train, test = (
@@ -81,15 +87,19 @@ def pretrain(
         device=where,
         precision=choose_precision(precision, where),
         compiled=where.type == "cuda" if compiled is None else compiled,
+        sync_batchnorm=sync_batchnorm,
     )
     out.parent.mkdir(parents=True, exist_ok=True)
-    if resume and checkpoint.exists():
+    if stopped:
         load_checkpoint(checkpoint, training)
         display.note(f"going on after epoch {len(training.history)} of {chosen.epochs}")
     _follow(training, checkpoint, display)
     accuracy = training.accuracy(_by_position(test, scenario, where))
     record = {"command": " ".join(["dsal", *sys.argv[1:]]), "base_test_accuracy": accuracy, **environment()}
-    save_backbone(out, training.backbone(record))
+    trained = training.backbone(record)
+    if not team.leads:
+        return
+    save_backbone(out, trained)
     checkpoint.unlink(missing_ok=True)
     typer.echo(f"accuracy on the test images of the {scenario.seen(0)} base classes: {accuracy:.2f}%")
     display.note(f"weights in {out}")
@@ -108,7 +118,8 @@ def _follow(training: BaseTraining, checkpoint: Path, display: Display) -> None:
             bar.update(task, completed=now.step, description=f"epoch {epoch}  loss {now.loss:.2f}")
 
         for result in training.epochs(on_step):
-            save_checkpoint(checkpoint, training)
+            if training.team.leads:
+                save_checkpoint(checkpoint, training)
             held_out = result.held_out_accuracy
             display.note(
                 f"epoch {result.epoch:>3}/{result.epochs}  loss {result.loss:.3f}  training {result.accuracy:5.2f}%  "

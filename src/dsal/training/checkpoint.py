@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def load_checkpoint(path: Path, training: BaseTraining) -> None:
         InputError: the checkpoint is of another training; says what differs.
         FileFormatError: the file is torn or not a checkpoint.
     """
-    tensors, meta = load_tensors(path, kind=KIND)
+    tensors, meta = training.team.told(partial(load_tensors, path, kind=KIND))
     theirs, mine = meta["identity"], _identity(training)
     differing = [f"{key}: {theirs.get(key)} there, {mine[key]} here" for key in mine if theirs.get(key) != mine[key]]
     if differing:

@@ -2,6 +2,10 @@
 
 An epoch draws all its random numbers from a generator seeded by (seed, epoch), so the state at the end of an epoch
 (``checkpoint.py`` keeps it) decides all that follows.
+
+In a team of processes each takes every n-th image of a batch, and gradients are averaged (``DistributedDataParallel``).
+All draw the same numbers and augment the whole batch, which costs little beside the network: so the batches are those
+of a single process, to the pixel.
 """
 
 from __future__ import annotations
@@ -16,10 +20,13 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
 
 from dsal.backbones import Backbone, Card, channels_last
 from dsal.data import ImageData
 from dsal.data.dataset import fingerprint
+from dsal.distributed import current
+from dsal.distributed.batchnorm import share_statistics_
 from dsal.errors import DSALError, InputError
 from dsal.training.augment import crop_flip, cutout, mixup, quarter_turns, resized, trivial
 from dsal.training.optimiser import make_optimisers
@@ -66,6 +73,7 @@ class BaseTraining:
         device: where to train.
         precision: type of the convolutions; the weights stay float32.
         compiled: use ``torch.compile``.
+        sync_batchnorm: normalise by statistics of the whole batch rather than of each process' images.
     """
 
     def __init__(
@@ -84,7 +92,9 @@ class BaseTraining:
         device: torch.device,
         precision: torch.dtype = torch.float32,
         compiled: bool = False,
+        sync_batchnorm: bool = False,
     ) -> None:
+        self.team = current()
         position = torch.full((int(data.labels.max()) + 1,), -1)
         position[list(classes)] = torch.arange(len(classes))
         mine = (position[data.labels] >= 0).nonzero().squeeze(1)
@@ -95,6 +105,8 @@ class BaseTraining:
         self.train, self.held_out = (ImageData(part.images.to(device), part.labels.to(device)) for part in parts)
         if len(self.train) < recipe.batch_size:
             raise InputError(f"{len(self.train)} training images cannot fill a batch of {recipe.batch_size}")
+        if recipe.batch_size < self.team.size:
+            raise InputError(f"a batch of {recipe.batch_size} images is too small for {self.team.size} processes")
         channels = [channel.double() / 255 for channel in self.train.images.transpose(0, 1)]
         self.recipe, self.seed, self.device, self.precision = recipe, seed, device, precision
         self.turns = 4 if recipe.rotation_share > 0 else 1
@@ -116,10 +128,14 @@ class BaseTraining:
         if start is not None:
             model.network.load_state_dict(start.network.state_dict())
         self.model = channels_last(model.to(device))
+        if sync_batchnorm and self.team.size > 1:
+            share_statistics_(self.model.network)
         self.average = copy.deepcopy(self.model) if recipe.average else None
         self.optimisers = make_optimisers(self.model, recipe)
         self.scaler = torch.amp.GradScaler(device.type, enabled=precision == torch.float16)
-        self.network: Callable[[Tensor], Tensor] = torch.compile(model.network) if compiled else model.network
+        scores = _Scores(self.model, compiled)
+        devices = [device] if device.type == "cuda" else None
+        self.scores = DistributedDataParallel(scores, devices) if self.team.size > 1 else scores
         self.history: list[EpochResult] = []
 
     @property
@@ -159,6 +175,9 @@ class BaseTraining:
             loss_sum, correct = loss_sum + value, correct + hits
             if on_step is not None:
                 on_step(StepProgress(done + 1, steps * recipe.epochs, value))
+        self._agree()
+        totals = torch.tensor([loss_sum / self.team.size, correct], dtype=torch.float64)
+        loss_sum, correct = self.team.sum_(totals).tolist()
         return EpochResult(
             epoch=epoch + 1,
             epochs=recipe.epochs,
@@ -169,7 +188,10 @@ class BaseTraining:
         )
 
     def _loss(self, images: Tensor, labels: Tensor, progress: float, generator: Generator) -> tuple[Tensor, int]:
-        """Augment a batch, run the network; loss and number of right answers."""
+        """Augment a batch, run the network on this process' images; loss and number of right answers.
+
+        The loss is scaled such that its mean over all processes is that of the batch.
+        """
         recipe = self.recipe
         images = crop_flip(images, generator, mirror=recipe.mirror)
         if recipe.trivial:
@@ -184,13 +206,15 @@ class BaseTraining:
         partner, share = None, 1.0
         if recipe.mixup:
             x, partner, share = mixup(x, recipe.mixup, generator)
+        mine = slice(self.team.rank, None, self.team.size)  # not neighbours: the first of a batch are those turned
+        mates, named = x[mine].contiguous(memory_format=torch.channels_last), labels[mine]
         with torch.autocast(self.device.type, self.precision, enabled=self.precision != torch.float32):
-            scores = _head(self.model)(self.network(x)).float()
-        loss = functional.cross_entropy(scores, labels, label_smoothing=recipe.label_smoothing)
+            scores = self.scores(mates).float()
+        loss = functional.cross_entropy(scores, named, label_smoothing=recipe.label_smoothing)
         if partner is not None:
-            other = functional.cross_entropy(scores, labels[partner], label_smoothing=recipe.label_smoothing)
+            other = functional.cross_entropy(scores, labels[partner][mine], label_smoothing=recipe.label_smoothing)
             loss = share * loss + (1 - share) * other
-        return loss, int((scores.argmax(1) == labels).sum())
+        return loss * (self.team.size * len(mates) / len(x)), int((scores.argmax(1) == named).sum())
 
     @torch.no_grad()
     def _update_average(self) -> None:
@@ -202,6 +226,13 @@ class BaseTraining:
                 mean.lerp_(value, 1 - decay)
             else:
                 mean.copy_(value)
+
+    def _agree(self) -> None:
+        """Give all processes the running statistics of rank 0; their weights are equal anyway."""
+        if self.team.size > 1:
+            for model in (self.model,) if self.average is None else (self.model, self.average):
+                for buffer in model.buffers():
+                    self.team.broadcast_(buffer)
 
     @property
     def result(self) -> Backbone:
@@ -216,13 +247,14 @@ class BaseTraining:
             data: images to name.
             side: size to bring them to first; their own by default.
         """
-        model, right = self.result.eval(), 0
+        model, right = self.result.eval(), torch.zeros(1, dtype=torch.int64)
+        mine = data.cut(self.team.share(len(data), unit=EVALUATION_BATCH))
         for images, labels in zip(
-            data.images.split(EVALUATION_BATCH), data.labels.split(EVALUATION_BATCH), strict=True
+            mine.images.split(EVALUATION_BATCH), mine.labels.split(EVALUATION_BATCH), strict=True
         ):
             scores = _head(model)(model.network(resized(model.normalise(images), side)))[:, :: self.turns]
             right += int((scores.argmax(1) == labels).sum())
-        return 100 * right / len(data)
+        return 100 * int(self.team.sum_(right)) / len(data)
 
     def backbone(self, training: dict[str, Any]) -> Backbone:
         """The trained backbone, with feature statistics of the base training data, ready to be saved.
@@ -231,8 +263,9 @@ class BaseTraining:
             training: what the card shall say of how the weights were made, besides recipe, seed and history.
         """
         model = copy.deepcopy(self.result)
-        rows = [model.extract(images).double() for images in self.train.images.split(EVALUATION_BATCH)]
-        features = torch.cat(rows)
+        mine = self.train.images[self.team.share(len(self.train), unit=EVALUATION_BATCH)]
+        rows = [model.extract(images).double().cpu() for images in mine.split(EVALUATION_BATCH)]
+        features = torch.from_numpy(self.team.rows(torch.cat(rows).numpy()))
         model.feature_mean.copy_(features.mean(dim=0))
         model.feature_std.copy_(features.std(dim=0).clamp(min=1e-6))
         head = nn.Linear(model.stage_widths[-1], _head(model).out_features // self.turns)
@@ -242,6 +275,18 @@ class BaseTraining:
         model.card = replace(model.card, training={**record, **training})
         model.head = head
         return model.eval()
+
+
+class _Scores(nn.Module):
+    """Head and network as one module: normalised images in, scores out."""
+
+    def __init__(self, model: Backbone, compiled: bool) -> None:
+        super().__init__()
+        self.model = model
+        self.network: Callable[[Tensor], Tensor] = torch.compile(model.network) if compiled else model.network
+
+    def forward(self, x: Tensor) -> Tensor:
+        return _head(self.model)(self.network(x))  # type: ignore[no-any-return]
 
 
 def _head(model: Backbone) -> nn.Linear:
