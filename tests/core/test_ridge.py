@@ -261,3 +261,47 @@ def test_memory_is_known_and_refused_beforehand() -> None:
     with pytest.raises(MemoryNeededError, match=r"needs 800000\.00 GB") as raised:
         Ridge(10**7, 0.1)
     assert isinstance(raised.value, MemoryError)
+
+
+def test_weights_come_along_with_few_rows(joint: Joint) -> None:
+    """Fewer rows than classes: W is corrected, not solved; after many such phases it is still that of a joint solve."""
+    x, y = joint.x[:, :512], joint.y
+    ridge = learned(x[:2000], y[:2000], [slice(None)], None, joint.gamma)
+    for start in range(2000, 2600):
+        ridge.update(blocks_of(x[start : start + 1], y[start : start + 1]), rows=1)
+    assert ridge._carried
+    expected = joint_weights(x, y, joint.gamma)
+    assert np.linalg.norm(ridge.weights().numpy() - expected) <= 1e-8 * np.linalg.norm(expected)
+    solved = ridge.solve(ridge._targets)
+    assert not torch.equal(ridge.weights(), solved)
+    torch.testing.assert_close(ridge.weights(), solved, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_weights_that_came_along_are_part_of_the_state(asked: bool) -> None:
+    """A ridge that was stored, and perhaps asked for W before, goes on bit for bit."""
+    x, y = random_rows(60, 20, 8)
+    ridge = learned(x[:40], y[:40], [slice(None)], None)
+    other = Ridge.from_state(ridge.state(), 0.1)
+    if asked:
+        ridge.weights()
+    for start in (40, 41, 44):
+        for each in (ridge, other):
+            each.grow(1)
+            rows = slice(start, start + 3)
+            each.update(blocks_of(x[rows], y[rows]), rows=3, columns=torch.arange(8))
+        assert same_bits(other, ridge.state())
+        assert torch.equal(other.weights(), ridge.weights())
+        other = Ridge.from_state(ridge.state(), 0.1)
+    np.testing.assert_array_equal(ridge.weights()[:, 8:], 0.0)
+
+
+def test_a_failure_with_few_rows_leaves_everything_as_it_was() -> None:
+    x, y = random_rows(60, 20, 8)
+    ridge = learned(x[:40], y[:40], [slice(None)], None)
+    ridge.update(blocks_of(x[40:41], y[40:41]), rows=1)
+    before, weights = ridge.state(), ridge.weights().clone()
+    with pytest.raises(InputError, match="too large"):
+        ridge.update(blocks_of(1e200 * x[41:42], y[41:42]), rows=1)
+    assert same_bits(ridge, before)
+    assert torch.equal(ridge.weights(), weights)
