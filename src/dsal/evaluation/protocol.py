@@ -70,7 +70,7 @@ def run_phases(method: Method, data: Split, scenario: Scenario, start: int = 0) 
         learned = perf_counter()
         rows = scenario.seen_rows(data.test_y, k)
         rows = rows[team.share(len(rows))]
-        predicted = method.scores(data.test_x[rows]).argmax(axis=1) if len(rows) else rows
+        predicted = method.predict(data.test_x[rows]) if len(rows) else rows
         counts = confusion_counts(test_y[rows], predicted, scenario.seen(k))
         team.sum_(torch.from_numpy(counts))
         done = perf_counter()

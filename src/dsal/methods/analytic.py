@@ -15,6 +15,7 @@ from dsal.errors import InputError
 from dsal.expansion import Expansion, expansions
 from dsal.methods.contract import Method, Samples, State
 from dsal.ridge import Ridge
+from dsal.scoring import Term, best_columns
 from dsal.streams import Block, DualStream
 
 Self = TypeVar("Self", bound="Analytic")
@@ -96,6 +97,16 @@ class Streams:
             out[start : start + len(features)] = logits.cpu().numpy()
         return out
 
+    def predict(self, X: Samples) -> NDArray[np.int64]:
+        """The column of the largest score, (n,)."""
+        streams = self.streams
+        if streams is None:
+            raise InputError("nothing has been learned yet")
+        terms = [Term(streams.main_activation, streams.main.weights())]
+        if streams.comp is not None:
+            terms.append(Term(self.sigma, self.compensation * streams.comp.weights()))
+        return best_columns(streams.expansion, terms, X, self.backend)
+
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The numbers of the expansion and of every stream; empty before the first phase."""
         if self.streams is None:
@@ -165,6 +176,9 @@ class Analytic(Method):
 
     def scores(self, X: Samples) -> NDArray[np.float64]:
         return self._streams.scores(X)
+
+    def predict(self, X: Samples) -> NDArray[np.int64]:
+        return self._streams.predict(X)
 
     def state(self) -> State:
         return State(self._streams.arrays(), self._options())

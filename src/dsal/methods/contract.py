@@ -99,6 +99,11 @@ class Method(ABC):
     def scores(self, X: Samples) -> NDArray[np.floating[Any]]:
         """Scores of all classes seen, (n, classes_seen); the largest one is the prediction."""
 
+    def predict(self, X: Samples) -> NDArray[np.int64]:
+        """The class of the largest score, (n,); a method that can find it faster than by all scores overrides this."""
+        best: NDArray[np.int64] = self.scores(X).argmax(axis=1)
+        return best
+
     @abstractmethod
     def state(self) -> State:
         """Everything kept between phases, options included; :meth:`from_state` continues from it bit for bit."""

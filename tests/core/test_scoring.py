@@ -1,0 +1,48 @@
+"""Predictions in float32 are those of float64, also where two classes are as good as equal."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from dsal.activations import resolve
+from dsal.blas import Backend, Lapack, Torch
+from dsal.data.features import FeatureSet
+from dsal.expansion import RandomProjection
+from dsal.methods import METHODS
+from dsal.scoring import Term, best_columns
+
+
+@pytest.mark.parametrize("name", ["ds-al", "acil", "gkeal"])
+def test_the_predictions_are_those_of_the_scores(name: str, sample: FeatureSet) -> None:
+    method = METHODS.get(name)(expansion_size=512)
+    for classes in (range(60), range(60, 100)):
+        rows = np.flatnonzero(np.isin(sample.train_y, classes))
+        method.learn(sample.train_x[rows], sample.train_y[rows], classes)
+    np.testing.assert_array_equal(method.predict(sample.test_x), method.scores(sample.test_x).argmax(1))
+    assert method.predict(sample.test_x[:0]).shape == (0,)
+    assert method.predict(sample.test_x[:1]).shape == (1,)
+
+
+@pytest.mark.parametrize("backend", [Lapack(), Torch(torch.device("cpu"))], ids=["lapack", "torch"])
+def test_what_float32_cannot_tell_apart_is_decided_in_float64(backend: Backend, sample: FeatureSet) -> None:
+    """Two columns differ by less than float32 resolves: its argmax would be wrong for half of the rows."""
+    expansion = RandomProjection.build(sample.test_x.shape[1], 256, 0, torch.empty(0))
+    random = np.random.RandomState(0)
+    column = random.standard_normal(256)
+    weights = torch.from_numpy(np.stack([column, column + 1e-11 * random.standard_normal(256)], axis=1))
+    relu = resolve("relu")
+    terms = [Term(relu, weights), Term(torch.tanh, 0.5 * weights)]
+    z = sample.test_x.astype(np.float64) @ expansion.projection.numpy()
+    scores = np.maximum(z, 0) @ weights.numpy() + 0.5 * np.tanh(z) @ weights.numpy()
+    apart = np.abs(scores[:, 0] - scores[:, 1]) > 1e-12  # float64 can tell
+    assert apart.mean() > 0.5
+    best = best_columns(expansion, terms, sample.test_x, backend)
+    np.testing.assert_array_equal(best[apart], scores[apart].argmax(1))
+
+
+def test_one_class_is_always_the_best(sample: FeatureSet) -> None:
+    expansion = RandomProjection.build(sample.test_x.shape[1], 8, 0, torch.empty(0))
+    terms = [Term(torch.tanh, torch.ones(8, 1, dtype=torch.float64))]
+    assert not best_columns(expansion, terms, sample.test_x[:5], Lapack()).any()
