@@ -19,6 +19,7 @@ from dsal.distributed.team import Team
 from dsal.errors import DSALError
 
 _GRACE = 5.0  # seconds in which the cause of a failure may turn out to be another rank
+_ECHO = 1.0  # seconds in which ranks that fail for the same reason do so
 _OWN_REASONS = (DSALError, OSError, KeyboardInterrupt)  # torch says RuntimeError when another rank is gone
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}  # seconds, seconds, probes
 _CONNECTING = 60.0  # seconds
@@ -36,7 +37,7 @@ class Watch:
     def __init__(self, team: Team, address: str) -> None:
         self._team, self._over = team, False
         self._why: str | None = None  # the reason for which this rank itself stops
-        self._shared, self._stopping = Event(), Lock()
+        self._failing, self._shared, self._stopping = Event(), Event(), Lock()
         self._names = team.gathered(f"rank {team.rank} (process {os.getpid()} on {socket.gethostname()})")
         self._links = self._connect(address)
         for rank, link in self._links.items():
@@ -49,8 +50,10 @@ class Watch:
         Where the reason is that another rank was lost, this rank ends here.
         """
         self._why = str(error) or type(error).__name__
+        self._failing.set()
         if not (self._team.leads and isinstance(error, _OWN_REASONS)) and self._shared.wait(_GRACE):
             return True
+        self._over = True
         self._tell_all(json.dumps([self._team.rank, self._why]) + "\n")
         return False
 
@@ -89,7 +92,7 @@ class Watch:
     def _stop(self, rank: int, why: str) -> None:
         """End this process, because another rank is lost."""
         with self._stopping:  # for ever: the first one lost is the one that is named
-            if why == self._why:
+            if self._failing.wait(_ECHO) and why == self._why:
                 self._shared.set()
                 return
             if self._team.leads:

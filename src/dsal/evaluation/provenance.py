@@ -13,6 +13,7 @@ from typing import Any
 
 import dsal
 from dsal.data.features import FeatureSet
+from dsal.distributed import current
 from dsal.features import Origin
 
 
@@ -27,6 +28,7 @@ def environment() -> dict[str, Any]:
         "platform": platform.platform(),
         "cpu": _cpu(),
         "threads": torch.get_num_threads(),
+        "processes": current().size,
         "commit": _commit(),
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }

@@ -1,0 +1,54 @@
+"""Several processes that work together, started as ``torchrun`` does it, by their environment."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+JOBS = Path(__file__).parent / "jobs.py"
+Ranks = list["subprocess.Popen[str]"]
+Start = Callable[..., Ranks]
+
+
+@pytest.fixture(scope="session")
+def start() -> Iterator[Start]:
+    """Start ``python ARGUMENTS`` as so many ranks; rank 0 comes first."""
+    started: Ranks = []
+
+    def run(size: int, *arguments: str | Path) -> Ranks:
+        with socket.create_server(("localhost", 0)) as free:
+            port = free.getsockname()[1]
+        common = {"WORLD_SIZE": str(size), "MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+        ranks = [
+            subprocess.Popen(
+                [sys.executable, *map(str, arguments)],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env={**os.environ, **common, "RANK": str(rank), "LOCAL_RANK": str(rank), "OMP_NUM_THREADS": "1"},
+            )
+            for rank in range(size)
+        ]
+        started.extend(ranks)
+        return ranks
+
+    yield run
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture(scope="session")
+def finish(start: Start) -> Callable[..., None]:
+    """Have a job of ``jobs.py`` done by so many ranks."""
+
+    def run(size: int, job: str, *arguments: str | Path) -> None:
+        for process in start(size, JOBS, job, *arguments):
+            _, err = process.communicate(timeout=300)
+            assert process.returncode == 0, err
+
+    return run

@@ -1,0 +1,127 @@
+"""What the ranks of a test do: ``jobs.py NAME ARGUMENT...``; the tests do the same in one process."""
+
+import os
+import signal
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dsal import DSALClassifier
+from dsal.data import Scenario, load_dataset
+from dsal.data.features import FeatureSet, read_features
+from dsal.distributed import current, joined
+from dsal.distributed.phase import reduce_triangle_
+from dsal.features import extract_dataset
+from dsal.images import ImageModel
+from dsal.methods import METHODS
+from dsal.store import save_tensors
+from dsal.training import BaseTraining, Recipe, load_checkpoint, save_checkpoint
+
+SAMPLE = Path(__file__).parents[1] / "data" / "cifar100-sample.safetensors"
+CLASSES = (7, 3, 11, 2, 5, 19, 23, 29, 31, 37)
+RECIPE = Recipe(
+    epochs=3, batch_size=31, optimiser="sgd", lr=0.02, trivial=0.5, mixup=0.2, rotation_share=0.25, average=0.9
+)
+
+
+def phases(data: FeatureSet, size: int = 256) -> dict[str, NDArray[Any]]:
+    """Logits of the main stream alone and of both, after six phases of DS-AL."""
+    scenario = Scenario.deal(100, phases=5)
+    scores = {}
+    for name, compensation in (("main", 0.0), ("both", 0.6)):
+        method = METHODS.get("ds-al")(expansion_size=size, compensation=compensation)
+        for k in range(6):
+            rows = scenario.phase_rows(data.train_y, k)
+            method.learn(data.train_x[rows], scenario.positions(data.train_y)[rows], scenario.phases[k])
+        scores[name] = method.scores(data.test_x)
+    return scores
+
+
+def classifier(data: FeatureSet) -> dict[str, NDArray[Any]]:
+    """Phases of one row, of three rows with weights, of batches; everything chosen by the model itself."""
+    model = DSALClassifier(expansion_size=64, compensation="auto", gamma="auto")
+    x, y = data.train_x, data.train_y
+    model.partial_fit(x[:700], y[:700])
+    model.partial_fit(x[700:701], y[700:701])
+    model.partial_fit(x[701:704], y[701:704], sample_weight=np.array([1.0, 2.0, 0.5]))
+    model.partial_fit([(x[i : i + 7], y[i : i + 7]) for i in range(704, 900, 7)])
+    rows = slice(704, 900)
+    chosen = np.array([model.gamma_, model.compensation_])
+    answers = {"classifier": model.logits(data.test_x), "probabilities": model.predict_proba(data.test_x)}
+    return {**answers, "loo": model.loo_logits(x[rows], y[rows]), "chosen": chosen}
+
+
+def pictures(weights: Path, folder: Path) -> dict[str, NDArray[Any]]:
+    """Features of a data set, and what a model of images answers after learning a folder."""
+    model = ImageModel(str(weights), DSALClassifier(expansion_size=64))
+    data = load_dataset("omniglot")
+    some = replace(data, train=data.train.cut(slice(70)), test=data.test.cut(slice(3)))
+    features = extract_dataset(model.backbone, some, batch_size=16)
+    lesson = model.learn(folder)
+    found = {"train": features.train_x, "test": features.test_x, "usual": model.usual.counts}
+    return {**found, "coefficients": model.classifier.coef_main_, "accuracy": np.array(lesson.loo_accuracy)}
+
+
+def training(sync: bool) -> BaseTraining:
+    """A base training that has not begun; batches of 31 do not split evenly."""
+    return BaseTraining(
+        load_dataset("omniglot").train,
+        dataset="omniglot",
+        classes=CLASSES,
+        class_order="natural",
+        architecture="resnet32",
+        recipe=RECIPE,
+        held_out=0.2,
+        device=torch.device("cpu"),
+        sync_batchnorm=sync,
+    )
+
+
+def trained(made: BaseTraining, name: str) -> dict[str, NDArray[Any]]:
+    """The curve and the weights of a training, once it is finished."""
+    made_weights = made.backbone({}).state_dict()
+    curve = np.array([(result.loss, result.accuracy, result.held_out_accuracy) for result in made.history])
+    return {f"{name}.curve": curve, **{f"{name}.{key}": value.numpy() for key, value in made_weights.items()}}
+
+
+def everything(out: str, weights: str, folder: str) -> None:
+    """All of the above; every rank leaves its own answers."""
+    team = current()
+    data = read_features(SAMPLE)
+    answers = {**phases(data), "bytes": np.array(list(asdict(team.traffic).values()))}
+    answers |= classifier(data) | pictures(Path(weights), Path(folder))
+    square = torch.arange(49, dtype=torch.float64).view(7, 7) * (team.rank + 1)
+    reduce_triangle_(square, team)
+    answers["square"] = square.numpy()
+    for sync in (True, False):
+        made = training(sync)
+        list(made.epochs())
+        answers |= trained(made, f"sync{sync}")
+    save_tensors(Path(out) / f"{team.size}-{team.rank}.safetensors", answers, {})
+
+
+def interrupted(out: str) -> None:
+    """Train on from a checkpoint, or to the second epoch, whose end rank 1 does not survive."""
+    team, made, checkpoint = current(), training(False), Path(out) / "checkpoint"
+    resumed = team.told(checkpoint.exists)
+    if resumed:
+        load_checkpoint(checkpoint, made)
+    for result in made.epochs():
+        if team.leads:
+            save_checkpoint(checkpoint, made)
+        team.wait()
+        if result.epoch == 2 and not resumed and team.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+    answers = trained(made, "syncFalse")
+    if team.leads:
+        save_tensors(Path(out) / "resumed.safetensors", answers, {})
+
+
+if __name__ == "__main__":
+    with joined():
+        globals()[sys.argv[1]](*sys.argv[2:])
