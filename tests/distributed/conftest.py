@@ -6,10 +6,15 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from numpy.typing import NDArray
+
+from dsal.store import load_tensors
 
 JOBS = Path(__file__).parent / "jobs.py"
+Answers = dict[str, NDArray[Any]]
 Ranks = list["subprocess.Popen[str]"]
 Start = Callable[..., Ranks]
 
@@ -52,3 +57,17 @@ def finish(start: Start) -> Callable[..., None]:
             assert process.returncode == 0, err
 
     return run
+
+
+@pytest.fixture(scope="session", params=[2, pytest.param(4, marks=pytest.mark.slow)])
+def together(
+    request: pytest.FixtureRequest,
+    finish: Callable[..., None],
+    weights: Path,
+    album: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> list[Answers]:
+    """The answers of every rank to ``everything`` in ``jobs.py``."""
+    out = tmp_path_factory.mktemp("together")
+    finish(request.param, "everything", out, weights, album / "first")
+    return [load_tensors(out / f"{request.param}-{rank}.safetensors")[0] for rank in range(request.param)]

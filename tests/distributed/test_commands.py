@@ -25,7 +25,9 @@ def test_a_run(sample_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     options = ("run", "--dataset", sample_file, "--phases", "5", "--expansion-size", "128", "--no-report", "--out")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "dsal"]
-    done = subprocess.run([*torchrun, *map(str, options), tmp_path / "two"], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [*torchrun, *map(str, options), tmp_path / "two"], capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("ds-al") == done.stderr.count("phase  3/5") == done.stderr.count("results in") == 1
     call(monkeypatch, *options, tmp_path / "one")

@@ -1,35 +1,15 @@
 """What several processes learn together is what one learns alone."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pytest
-from numpy.typing import NDArray
 
 from dsal.data.features import FeatureSet
 from dsal.distributed import ALONE, Team
 from dsal.distributed.cost import Phase
-from dsal.store import load_tensors
 
 from . import jobs
-
-Answers = dict[str, NDArray[Any]]
-
-
-@pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.slow)])
-def together(
-    request: pytest.FixtureRequest,
-    finish: Callable[..., None],
-    weights: Path,
-    album: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> list[Answers]:
-    """The answers of every rank."""
-    out = tmp_path_factory.mktemp("together")
-    finish(request.param, "everything", out, weights, album / "first")
-    return [load_tensors(out / f"{request.param}-{rank}.safetensors")[0] for rank in range(request.param)]
+from .conftest import Answers
 
 
 def test_phases(together: list[Answers], sample: FeatureSet) -> None:

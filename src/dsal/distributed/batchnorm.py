@@ -36,8 +36,8 @@ class SharedBatchNorm2d(nn.Module):
         if not self.training:
             statistics = self.running_mean, self.running_var
             return functional.batch_norm(images, *statistics, self.weight, self.bias, eps=self.eps)
-        x = images.float()
-        count = torch.full((1,), x.numel() / x.shape[1], device=x.device)
+        x = images.to(torch.promote_types(images.dtype, torch.float32))
+        count = x.new_full((1,), x.numel() / x.shape[1])
         sums = _summed(torch.cat([x.sum((0, 2, 3)), count]))
         mean, total = sums[:-1] / sums[-1], sums[-1]
         centred = x - mean[:, None, None]
