@@ -1,5 +1,7 @@
 """Statistics of novelty against slow, obvious computations, and that they tell known classes from new ones."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -7,8 +9,9 @@ from sklearn.metrics import roc_auc_score
 
 from dsal import DSALClassifier, InputError
 from dsal.data.features import FeatureSet
-from dsal.images.novelty import ClassStatistics, Usual
+from dsal.images.novelty import ClassStatistics, Usual, _Whitening
 
+Scatter = Callable[[ClassStatistics], NDArray[np.float64]]
 Rows = tuple[NDArray[np.float64], NDArray[np.int64]]
 
 
@@ -26,33 +29,45 @@ def close(a: ClassStatistics, b: ClassStatistics) -> bool:
     return all(np.allclose(vars(a)[name], vars(b)[name], rtol=1e-10, atol=1e-8) for name in vars(a))
 
 
+def shrunk(scatter: NDArray[np.float64], degrees: int, n: int) -> NDArray[np.float64]:
+    d = len(scatter)
+    rho, covariance = d / (n + d), scatter / degrees
+    return np.linalg.inv((1 - rho) * covariance + rho * np.trace(covariance) / d * np.eye(d))
+
+
 def test_distance_by_the_book(rows: Rows) -> None:
     x, y = rows
-    means = np.stack([x[y == c].mean(0) for c in range(8)])
-    scatter = sum(np.cov(x[y == c].T) * (np.sum(y == c) - 1) for c in range(8))
     n, d = x.shape
-    rho, covariance = d / (n + d), scatter / (n - 8)
-    inverse = np.linalg.inv((1 - rho) * covariance + rho * np.trace(covariance) / d * np.eye(d))
-    expected = [min((row - m) @ inverse @ (row - m) for m in means) / d for row in x]
-    np.testing.assert_allclose(of(x, y).distances(x), np.log(expected), rtol=1e-8)
+    means = np.stack([x[y == c].mean(0) for c in range(8)])
+    within = shrunk(sum(np.cov(x[y == c].T) * (np.sum(y == c) - 1) for c in range(8)), n - 8, n)
+    overall, mean = shrunk(np.cov(x.T) * (n - 1), n - 1, n), x.mean(0)
+    expected = [min((r - m) @ within @ (r - m) for m in means) - (r - mean) @ overall @ (r - mean) for r in x]
+    np.testing.assert_allclose(of(x, y).distances(x), np.array(expected) / d, rtol=1e-8, atol=1e-10)
 
 
 def test_leaving_one_out(rows: Rows) -> None:
-    """Against real removal of the row, with shrinkage and degrees of freedom held as the docstring says."""
+    """Against real removal of the row, with shrinkage and degrees of freedom held as they were."""
     x, y = rows
     whole = of(x, y)
-    n, d = x.shape
-    covariance_of = whole._whitening()
-    floor = covariance_of.root.T @ covariance_of.root - covariance_of.scale * (
-        whole.products - (whole.sums / whole.counts[:, None]).T @ whole.sums
-    )
+
+    def covariance(rest: ClassStatistics, white: _Whitening, scatter: Scatter) -> NDArray[np.float64]:
+        held = white.root.T @ white.root - white.scale * scatter(whole)
+        return np.linalg.inv(held + white.scale * scatter(rest))
+
+    def within(of: ClassStatistics) -> NDArray[np.float64]:
+        return of.products - (of.sums / of.counts[:, None]).T @ of.sums
+
+    def overall(of: ClassStatistics) -> NDArray[np.float64]:
+        return of.products - np.outer(of.sums.sum(0), of.sums.sum(0)) / of.counts.sum()
+
     found = whole.loo_distances(x, y)
-    for row in range(0, n, 17):
+    for row in range(0, len(x), 17):
         rest = whole.plus(x[row : row + 1], y[row : row + 1], 8, sign=-1.0)
-        means = rest.sums / rest.counts[:, None]
-        inverse = np.linalg.inv(floor + covariance_of.scale * (rest.products - means.T @ rest.sums))
-        expected = min((x[row] - m) @ inverse @ (x[row] - m) for m in means) / d
-        assert found[row] == pytest.approx(np.log(expected), rel=1e-6)
+        near, far = covariance(rest, whole._within(), within), covariance(rest, whole._overall(), overall)
+        centre = x[row] - rest.sums.sum(0) / rest.counts.sum()
+        steps = x[row] - rest.sums / rest.counts[:, None]
+        expected = min(step @ near @ step for step in steps) - centre @ far @ centre
+        assert found[row] == pytest.approx(expected / x.shape[1], rel=1e-6)
 
 
 def test_a_class_of_one_image_has_nothing_to_be_left_to(rows: Rows) -> None:

@@ -3,7 +3,8 @@
 Two signs of a class never taught are put together:
 
 - the largest logit is small: no class claims the image;
-- the smallest Mahalanobis distance from its features to a class mean, with one covariance for all classes, is large.
+- its features are far from every class mean for how far they are from the mean of all: the relative Mahalanobis
+  distance (Ren et al., 2021), with one covariance within all classes and one of everything.
 
 Counts, sums and products of features add up over phases and over merged models and can be subtracted, so means and
 covariance are exact however the data came. What is usual for images of known classes is learned from leave-one-out
@@ -23,8 +24,8 @@ from dsal.errors import InputError
 Matrix = NDArray[np.float64]
 Rows = NDArray[np.float32] | NDArray[np.float64]
 DISTANCE_WEIGHT = 0.5  # of the distance beside the logit, both standardised
-_LOGITS = np.linspace(-1.0, 2.0, 121)  # edges of the grid: largest logit, and logarithm of the distance per feature
-_DISTANCES = np.linspace(-4.0, 6.0, 121)
+_LOGITS = np.linspace(-1.0, 2.0, 121)  # edges of the grid: largest logit, and relative distance per feature
+_DISTANCES = np.linspace(-2.0, 2.0, 161)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,60 +81,79 @@ class ClassStatistics:
         return ClassStatistics(np.pad(self.counts, (0, more)), np.pad(self.sums, ((0, more), (0, 0))), self.products)
 
     def distances(self, x: Rows) -> Matrix:
-        """Logarithm of the squared Mahalanobis distance to the nearest class mean, per feature: (n,)."""
-        white = self._whitening()
-        return _log(white.squared(white.of(x)).min(1) / x.shape[1])
+        """Squared distance to the nearest class mean less that to the mean of all, per feature: (n,)."""
+        within, overall = self._within(), self._overall()
+        return (within.squared(x).min(1) - overall.squared(x)[:, 0]) / x.shape[1]
 
     def loo_distances(self, x: Rows, columns: NDArray[np.int64]) -> Matrix:
-        """:meth:`distances` of rows that were added, each as if it had not been; NaN where its class has no other row.
+        """:meth:`distances` of rows that were added, each as if it had not been; NaN where its class has no other."""
+        own = (np.cumsum(self.counts > 0) - 1)[columns]
+        near = self._within().loo_squared(x, own, self.counts[columns]).min(1)
+        far = self._overall().loo_squared(x, np.zeros_like(own), np.full(len(own), self.counts.sum()))[:, 0]
+        relative: Matrix = (near - far) / x.shape[1]
+        return relative
 
-        Without a row x of a class of n_c rows, the mean is mu - r / (n_c - 1) and the scatter S - k r r^T, with
-        r = x - mu and k = n_c / (n_c - 1): a change of rank one, so the factor at hand will do (Sherman-Morrison).
-        """
-        white = self._whitening()
-        rows, own = white.of(x), (np.cumsum(self.counts > 0) - 1)[columns]
-        residue = rows - white.means[own]
-        length = (residue**2).sum(1)
-        counts = self.counts[columns]
-        alone = counts < 1.5
-        k = counts / np.where(alone, 1.0, counts - 1)
-        left = 1 - white.scale * k * length
-        towards = (residue * rows).sum(1)[:, None] - residue @ white.means.T  # r^T A^-1 (x - mu_j)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            squared = white.squared(rows) + (white.scale * k / left)[:, None] * towards**2
-            squared[np.arange(len(rows)), own] = k**2 * length / left
-        squared[alone | (left <= 0)] = np.nan
-        return _log(squared.min(1) / x.shape[1])
-
-    def _whitening(self) -> _Whitening:
-        """Covariance within classes, (1 - rho) S / (n - c) + rho t I, as a triangular factor; rho = d / (n + d)."""
+    def _within(self) -> _Whitening:
+        """Distances to the class means, by the covariance within classes."""
         counts, sums = self.counts[self.counts > 0], self.sums[self.counts > 0]
         if not len(counts):
             raise InputError("there are no images to compare with")
         means = sums / counts[:, None]
-        scatter = self.products - means.T @ sums
-        size, rows = len(scatter), float(counts.sum())
-        degrees = max(rows - len(counts), 1.0)
-        rho = size / (rows + size)
-        level = float(np.trace(scatter)) / degrees / size
-        scale = (1 - rho) / degrees
-        covariance = scale * scatter + np.eye(size) * (rho * level if level > 0 else 1.0)
-        root = cholesky(covariance, check_finite=False)
-        return _Whitening(root, scale, _whitened(root, means))
+        return _Whitening.shrunk(self.products - means.T @ sums, means, float(counts.sum()))
+
+    def _overall(self) -> _Whitening:
+        """Distances to the mean of all rows, by their covariance."""
+        rows, total = float(self.counts.sum()), self.sums.sum(0)
+        return _Whitening.shrunk(self.products - np.outer(total, total) / rows, total[None] / rows, rows)
 
 
 @dataclass(frozen=True, eq=False)
 class _Whitening:
-    """U with U^T U = A, the covariance; the share of the scatter in A; and the class means times U^-1 (c, d)."""
+    """U with U^T U = A, the covariance; the share of the scatter in A; and the means times U^-1 (c, d)."""
 
     root: Matrix
     scale: float
     means: Matrix
 
-    def of(self, x: Rows) -> Matrix:
-        return _whitened(self.root, x)
+    @classmethod
+    def shrunk(cls, scatter: Matrix, means: Matrix, rows: float) -> _Whitening:
+        """A = (1 - rho) S / (n - c) + rho t I, with rho = d / (n + d) and t the mean variance of a feature."""
+        size, degrees = len(scatter), max(rows - len(means), 1.0)
+        rho = size / (rows + size)
+        level = float(np.trace(scatter)) / degrees / size
+        scale = (1 - rho) / degrees
+        root = cholesky(scale * scatter + np.eye(size) * (rho * level if level > 0 else 1.0), check_finite=False)
+        return cls(root, scale, _whitened(root, means))
 
-    def squared(self, rows: Matrix) -> Matrix:
+    def squared(self, x: Rows) -> Matrix:
+        """Squared distances (n, c) of rows to the means."""
+        return self._between(_whitened(self.root, x))
+
+    def loo_squared(self, x: Rows, own: NDArray[np.int64], counts: Matrix) -> Matrix:
+        """:meth:`squared`, without each row in the covariance and in its own mean; NaN where it is alone in that.
+
+        Without a row x of a mean mu of n rows, the mean is mu - r / (n - 1) and the scatter S - k r r^T, with
+        r = x - mu and k = n / (n - 1): a change of rank one, so the factor at hand will do (Sherman-Morrison).
+
+        Args:
+            x: features (n, d).
+            own: the mean that each row is part of (n,).
+            counts: how many rows that mean is of (n,).
+        """
+        rows = _whitened(self.root, x)
+        residue = rows - self.means[own]
+        length = (residue**2).sum(1)
+        alone = counts < 1.5
+        k = counts / np.where(alone, 1.0, counts - 1)
+        left = 1 - self.scale * k * length
+        towards = (residue * rows).sum(1)[:, None] - residue @ self.means.T  # r^T A^-1 (x - mu_j)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            squared = self._between(rows) + (self.scale * k / left)[:, None] * towards**2
+            squared[np.arange(len(rows)), own] = k**2 * length / left
+        squared[alone | (left <= 0)] = np.nan
+        return squared
+
+    def _between(self, rows: Matrix) -> Matrix:
         """Squared distances (n, c) between whitened rows and means."""
         products = rows @ self.means.T
         squared = (rows**2).sum(1)[:, None] - 2 * products + (self.means**2).sum(1)
@@ -188,11 +208,6 @@ class Usual:
 def _whitened(root: Matrix, x: Rows) -> Matrix:
     white: Matrix = solve_triangular(root, np.asarray(x, dtype=np.float64).T, trans="T", check_finite=False).T
     return white
-
-
-def _log(values: Matrix) -> Matrix:
-    logarithm: Matrix = np.log(np.maximum(values, 1e-12))
-    return logarithm
 
 
 def _cells(values: Matrix, edges: Matrix) -> NDArray[np.int64]:

@@ -36,7 +36,7 @@ def read_features(
     paths: Sequence[Path],
     *,
     broken: str = "stop",
-    batch_size: int = 32,
+    batch_size: int | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Features:
@@ -46,7 +46,7 @@ def read_features(
         backbone: runs where its weights are.
         paths: files.
         broken: ``"stop"`` at the first file that cannot be read, or ``"skip"`` it.
-        batch_size: images at a time.
+        batch_size: images at a time; by default 8 on a CPU, whose caches hold no more, and 64 elsewhere.
         workers: threads that decode; as many as there are processors by default.
         progress: called with (files done, files in all) of this rank's share.
 
@@ -54,6 +54,7 @@ def read_features(
         FileFormatError: a file cannot be read, or with ``broken="skip"``, none of them can.
     """
     card, team = backbone.card, current()
+    batch_size = (8 if backbone.feature_mean.device.type == "cpu" else 64) if batch_size is None else batch_size
     share = team.share(len(paths), unit=batch_size)  # whole batches: another size would change features by rounding
     mine = paths[share]
     rows: list[int] = []

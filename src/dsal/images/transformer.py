@@ -23,10 +23,10 @@ class ImageFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # s
 
     Args:
         backbone: a name (see ``dsal.backbones.hub``), a backbone, or any ``nn.Module``.
-        batch_size: images at a time.
+        batch_size: images at a time; None for what suits the device.
     """
 
-    def __init__(self, backbone: str | Backbone | nn.Module = DEFAULT, batch_size: int = 32) -> None:
+    def __init__(self, backbone: str | Backbone | nn.Module = DEFAULT, batch_size: int | None = None) -> None:
         self.backbone = backbone
         self.batch_size = batch_size
 
