@@ -1,0 +1,202 @@
+"""Time of a phase on one and on two processes, against the model of ``dsal.distributed.cost``.
+
+    python benchmarks/distributed.py                 # d_B = 4096, the 25,000 rows of CIFAR-100's base phase
+    python benchmarks/distributed.py --size 512 --rows 2000 --repeats 1
+
+One process with one BLAS thread, one with two, and two with one each learn the base phase and then one of ten classes,
+on the features that ship with the package. Rates are measured on their own, on 2048 rows, one factorisation a stream
+and 64 MB on the way; from them the model predicts what the phases take. Needs two cores and nothing else running.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dsal.activations import resolve
+from dsal.blas import Lapack
+from dsal.data.features import FeatureSet, load_features
+from dsal.distributed import ALONE, Team, joined
+from dsal.distributed.cost import Phase, Rates
+from dsal.distributed.phase import CHUNK_BYTES
+from dsal.expansion import expansions
+from dsal.streams import Block, DualStream
+
+SETTINGS = ((1, 1), (1, 2), (2, 1))  # processes, threads of each
+TRIAL_ROWS = 2048
+
+
+class ClockedLapack(Lapack):
+    """Counts the seconds of what rank 0 does alone: factorisations and solves."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def factor_(self, gram: Tensor) -> None:
+        with self._clock():
+            super().factor_(gram)
+
+    def unfactor_(self, factor: Tensor) -> None:
+        with self._clock():
+            super().unfactor_(factor)
+
+    def solve(self, factor: Tensor, b: Tensor) -> Tensor:
+        with self._clock():
+            return super().solve(factor, b)
+
+    @contextmanager
+    def _clock(self) -> Iterator[None]:
+        began = perf_counter()
+        yield
+        self.seconds += perf_counter() - began
+
+
+def make_streams(data: FeatureSet, size: int) -> tuple[DualStream, ClockedLapack]:
+    """Streams of the paper's values that have learned nothing."""
+    backend = ClockedLapack()
+    expansion = expansions.get("random").build(data.train_x.shape[1], size, 0, torch.empty(0))
+    streams = DualStream(
+        expansion,
+        main_activation=resolve("relu"),
+        activation=resolve("tanh"),
+        gamma=0.1,
+        gamma_comp=0.1,
+        cleanse=True,
+        backend=backend,
+    )
+    return streams, backend
+
+
+def learn(streams: DualStream, data: FeatureSet, rows: np.ndarray, classes: range, team: Team) -> float:
+    """Learn a phase; seconds until all ranks have the weights."""
+    x, y = data.train_x[rows], torch.from_numpy(data.train_y[rows])
+
+    def read() -> Iterator[Block]:
+        for start in range(0, len(x), streams.block_rows):
+            some = slice(start, start + streams.block_rows)
+            yield Block(torch.from_numpy(x[some].astype(np.float64)), y[some])
+
+    team.wait()
+    began = perf_counter()
+    streams.learn(read, len(rows), torch.arange(classes.start, classes.stop), classes.stop)
+    team.wait()
+    return perf_counter() - began
+
+
+def measure_rates(data: FeatureSet, size: int, base: np.ndarray, team: Team) -> Rates:
+    """Each rate on its own; all ranks compute at the same time, as they will."""
+    rows = base[np.linspace(0, len(base) - 1, TRIAL_ROWS).astype(int)]
+    trial = Phase(TRIAL_ROWS, size, 50, 50, data.train_x.shape[1], first=True)
+    for _ in range(2):  # what is loaded on first use is not part of a rate
+        streams, backend = make_streams(data, size)
+        streams.team = ALONE
+        total = learn(streams, data, rows, range(50), team)
+    accumulate = TRIAL_ROWS * trial.flops_per_row / (total - backend.seconds)
+    chunk, speeds = torch.zeros(CHUNK_BYTES // 8, dtype=torch.float64), []
+    for move in (team.reduce_, team.broadcast_):
+        move(chunk)  # connections are made on first use
+        team.wait()
+        began = perf_counter()
+        move(chunk)
+        team.wait()
+        speeds.append(chunk.nbytes / (perf_counter() - began))
+    return Rates(accumulate, trial.flops_at_the_end / backend.seconds, *speeds)
+
+
+def job(size: int, rows: int, repeats: int) -> None:
+    """What every rank does; rank 0 prints what came out, as JSON."""
+    with joined() as team:
+        data = load_features("cifar100-features")
+        base = np.flatnonzero(data.train_y < 50)[:: max(25_000 // rows, 1)][:rows]
+        later = np.flatnonzero((data.train_y >= 50) & (data.train_y < 60))[: max(rows // 5, 1)]
+        width = data.train_x.shape[1]
+        phases = (Phase(len(base), size, 50, 50, width, first=True), Phase(len(later), size, 60, 10, width))
+        rates = measure_rates(data, size, base, team)
+        seconds: list[list[tuple[float, float]]] = [[], []]
+        for _ in range(repeats):
+            streams, backend = make_streams(data, size)
+            for number, (some, classes) in enumerate(((base, range(50)), (later, range(50, 60)))):
+                before = backend.seconds
+                total = learn(streams, data, some, classes, team)
+                seconds[number].append((total, total - (backend.seconds - before)))
+        if team.leads:
+            found = {
+                name: {
+                    **asdict(phase),
+                    "seconds": min(total for total, _ in taken),
+                    "accumulate_seconds": min(summed for _, summed in taken),
+                    "predicted_seconds": phase.seconds(team.size, rates),
+                }
+                for name, phase, taken in zip(("base", "next"), phases, seconds, strict=True)
+            }
+            print(json.dumps({**found, "rates": asdict(rates)}))
+
+
+def run(processes: int, threads: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Start the ranks, and read what rank 0 has to say."""
+    with socket.create_server(("localhost", 0)) as free:
+        port = free.getsockname()[1]
+    given = ("--size", options.size, "--rows", options.rows, "--repeats", options.repeats)
+    common = {"WORLD_SIZE": processes, "MASTER_ADDR": "localhost", "MASTER_PORT": port}
+    common |= {"OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, __file__, "--job", *map(str, given)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **{key: str(value) for key, value in {**common, "RANK": r, "LOCAL_RANK": r}.items()}},
+        )
+        for r in range(processes)
+    ]
+    outputs = [process.communicate()[0] for process in ranks]
+    if any(process.returncode for process in ranks):
+        raise SystemExit("a rank has failed")
+    answer: dict[str, Any] = json.loads(outputs[0])
+    return {"processes": processes, "threads": threads, **answer}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", type=int, default=4096, help="d_B")
+    parser.add_argument("--rows", type=int, default=25_000, help="of the base phase, at most 25,000")
+    parser.add_argument("--repeats", type=int, default=3, help="the fastest counts")
+    parser.add_argument("--out", type=Path, help="file of JSON to write")
+    parser.add_argument("--job", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.job:
+        job(options.size, options.rows, options.repeats)
+        return
+    found = [run(*setting, options) for setting in SETTINGS]
+    print("processes x threads   phase   accumulate s   whole s   predicted s")
+    for one in found:
+        for name in ("base", "next"):
+            part = one[name]
+            times = (part["accumulate_seconds"], part["seconds"], part["predicted_seconds"])
+            print(
+                f"{one['processes']} x {one['threads']}                 {name}" + "".join(f"{t:12.3f}" for t in times)
+            )
+    single, threaded, double = (one["base"]["accumulate_seconds"] for one in found)
+    print(f"base phase accumulated by 2 processes: {single / double:.2f}x as fast as by 1 with 1 thread,")
+    print(f"{threaded / double:.2f}x as fast as by 1 with 2 threads")
+    if options.out is not None:
+        machine = {"platform": platform.platform(), "torch": torch.__version__, "numpy": np.__version__}
+        options.out.write_text(json.dumps({"machine": machine, "runs": found}, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
