@@ -82,8 +82,9 @@ class ClassStatistics:
 
     def distances(self, x: Rows) -> Matrix:
         """Squared distance to the nearest class mean less that to the mean of all, per feature: (n,)."""
-        within, overall = self._within(), self._overall()
-        return (within.squared(x).min(1) - overall.squared(x)[:, 0]) / x.shape[1]
+        near, far = self._within().squared(x).min(1), self._overall().squared(x)[:, 0]
+        relative: Matrix = (near - far) / x.shape[1]
+        return relative
 
     def loo_distances(self, x: Rows, columns: NDArray[np.int64]) -> Matrix:
         """:meth:`distances` of rows that were added, each as if it had not been; NaN where its class has no other."""
@@ -148,7 +149,7 @@ class _Whitening:
         left = 1 - self.scale * k * length
         towards = (residue * rows).sum(1)[:, None] - residue @ self.means.T  # r^T A^-1 (x - mu_j)
         with np.errstate(divide="ignore", invalid="ignore"):
-            squared = self._between(rows) + (self.scale * k / left)[:, None] * towards**2
+            squared: Matrix = self._between(rows) + (self.scale * k / left)[:, None] * towards**2
             squared[np.arange(len(rows)), own] = k**2 * length / left
         squared[alone | (left <= 0)] = np.nan
         return squared
