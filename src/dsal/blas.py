@@ -121,7 +121,7 @@ class Lapack(Backend):
         if len(rows) == 1:
             _add_row_(factor, rows[0])
             return
-        wanted = 16 if len(rows) < 64 else 32 if len(rows) < 256 else 64  # measured: more rows, wider panels
+        wanted = 16 if len(rows) < 64 else 64  # measured: more rows, wider panels
         block = min(wanted, len(factor))
         lapack.dtpqrt(0, block, factor.numpy(), np.asfortranarray(rows.numpy()), overwrite_a=1, overwrite_b=1)
 
