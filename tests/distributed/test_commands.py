@@ -63,6 +63,7 @@ def test_a_rank_dies(
     assert resumed == unbroken
 
 
+@pytest.mark.slow
 def test_what_fails_alike_everywhere_is_said_once(start: Start, tmp_path: Path) -> None:
     ranks = start(2, "-m", "dsal", "run", "--dataset", "cifar1OO", "--out", tmp_path)
     errors = [process.communicate(timeout=120)[1] for process in ranks]

@@ -16,7 +16,7 @@ def test_follows_the_curve_of_one_process(together: list[Answers]) -> None:
     """At the same global batch: same batches, same augmentation, same statistics, so the same loss but for rounding.
 
     In float32, rounding is not small: the gradient of a ResNet-32 at its first step is off by about one per cent, and
-    nine steps later the loss of *one* process differs by as much from that of float64. So the comparison is made in
+    some steps later the loss of *one* process differs by as much from that of float64. So the comparison is made in
     float64, where only the loss itself is rounded to float32, to 6e-8: 1e-6 is some steps of that, and any error of the
     method (a gradient summed rather than averaged, shares weighed wrongly, statistics of one rank) is far above it.
     """
