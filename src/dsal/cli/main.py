@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from dsal import __version__
+from dsal.cli.bench import bench
 from dsal.cli.compare import compare
 from dsal.cli.evaluate import evaluate
 from dsal.cli.export import export
@@ -47,6 +48,7 @@ for _command in (predict, evaluate, info, merge, forget, export):
     app.command(rich_help_panel="Own images")(alone(_command))
 app.command()(alone(reproduce))
 app.command()(alone(tune))
+app.command()(alone(bench))
 
 
 def _version(wanted: bool) -> None:

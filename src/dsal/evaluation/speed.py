@@ -1,0 +1,180 @@
+"""How fast this machine learns, and what holds it back: our update beside the bare BLAS and LAPACK calls in it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+
+from dsal.activations import resolve
+from dsal.blas import Lapack
+from dsal.expansion import RandomProjection
+from dsal.memory import available_bytes
+from dsal.ridge import bytes_needed
+from dsal.streams import Block, DualStream
+
+WIDTHS = (1024, 2048, 4096, 8192, 16384)  # d_B that people use
+_FEATURES, _CLASSES, _ROUNDS = 112, 100, 3
+
+
+@dataclass(frozen=True)
+class Speed:
+    """One kind of work: what it is, flops, and the median of the seconds it took."""
+
+    name: str
+    flops: float
+    seconds: float
+
+    @property
+    def gflops(self) -> float:
+        """10^9 flops a second."""
+        return self.flops / self.seconds / 1e9
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What :func:`measure` found.
+
+    Attributes:
+        size: d_B of the measurement.
+        rows: rows of the phases.
+        calls: the bare calls.
+        base: the first phase, both streams: symmetric updates and Cholesky.
+        phase: a later phase, both streams: a triangular update.
+        copy_gigabytes: memory read and written in a second by copying.
+        available: bytes of memory that can be had; None where nobody can tell.
+    """
+
+    size: int
+    rows: int
+    calls: tuple[Speed, ...]
+    base: Speed
+    phase: Speed
+    copy_gigabytes: float
+    available: int | None
+
+    @property
+    def widest(self) -> int | None:
+        """The largest of the usual d_B whose two streams fit into memory."""
+        if self.available is None:
+            return None
+        fit = [d for d in WIDTHS if 2 * bytes_needed(d, _CLASSES, Lapack()) + 2**28 <= self.available]
+        return max(fit, default=None)
+
+    @property
+    def limit(self) -> str:
+        """What holds learning back, in a sentence."""
+        bare = {call.name: call.gflops for call in self.calls}
+        share = self.phase.gflops / bare["dtpqrt"]
+        if share < 0.7:
+            return (
+                f"overhead: a phase runs at {100 * share:.0f}% of the bare triangular update. Phases with more "
+                "rows or a wider expansion would use the processor better"
+            )
+        if bare["dtpqrt"] < 0.35 * bare["dgemm"]:
+            return (
+                "memory: the triangular update reaches "
+                f"{100 * bare['dtpqrt'] / bare['dgemm']:.0f}% of a matrix product, so it waits for memory "
+                f"({self.copy_gigabytes:.0f} GB/s). More threads will not help much"
+            )
+        return (
+            f"arithmetic: a phase runs at {100 * share:.0f}% of the bare triangular update. A faster BLAS, more "
+            "cores or a GPU would help, nothing else"
+        )
+
+
+def measure(size: int = 2048, rows: int = 1000) -> Machine:
+    """Measure on the CPU, in about ten seconds on two cores at d_B = 2048; the contestants take turns."""
+    from scipy.linalg import blas, lapack
+
+    random = np.random.RandomState(0)
+    square, x = np.zeros((size, size), order="F"), np.asfortranarray(random.standard_normal((rows, size)))
+    a, b = (np.asfortranarray(random.standard_normal((size, size))) for _ in range(2))
+    y, spare = np.ones((size, _CLASSES), order="F"), np.empty_like(square)
+
+    def on_factor(call: Callable[[], Any]) -> Callable[[], Any]:
+        def work() -> None:
+            np.fill_diagonal(square, 1e4)
+            call()
+
+        return work
+
+    bare: dict[str, tuple[float, Callable[[], Any]]] = {
+        "dgemm": (2.0 * size**3, lambda: blas.dgemm(1.0, a, b)),
+        "dsyrk": (rows * size**2, lambda: blas.dsyrk(1.0, x, beta=1.0, c=square, trans=1, overwrite_c=1)),
+        "dpotrf": (size**3 / 3, on_factor(lambda: lapack.dpotrf(square, clean=0, overwrite_a=1))),
+        "dtpqrt": (
+            2.0 * rows * size**2,
+            on_factor(lambda: lapack.dtpqrt(0, min(64, size), square, x.copy(order="F"), overwrite_a=1, overwrite_b=1)),
+        ),
+        "dpotrs": (2.0 * size**2 * _CLASSES, on_factor(lambda: lapack.dpotrs(square, y))),
+    }
+    learner = _Learner(size, rows)
+    ours: dict[str, tuple[float, Callable[[], Any]]] = {
+        "base": (2 * (rows * size**2 + size**3 / 3 + 2 * size**2 * _CLASSES), learner.first),
+        "phase": (2 * (2.0 * rows * size**2 + 2 * size**2 * _CLASSES), learner.later),
+    }
+    work = {name: call for name, (_, call) in {**bare, **ours}.items()}
+    work["copy"] = lambda: np.copyto(spare, a)
+    seconds: dict[str, list[float]] = {name: [] for name in work}
+    for _ in range(_ROUNDS):
+        for name, call in work.items():
+            began = perf_counter()
+            call()
+            seconds[name].append(perf_counter() - began)
+    median = {name: statistics.median(times) for name, times in seconds.items()}
+    return Machine(
+        size=size,
+        rows=rows,
+        calls=tuple(Speed(name, flops, median[name]) for name, (flops, _) in bare.items()),
+        base=Speed("base phase", ours["base"][0], median["base"]),
+        phase=Speed("later phase", ours["phase"][0], median["phase"]),
+        copy_gigabytes=2 * a.nbytes / median["copy"] / 1e9,
+        available=available_bytes(torch.device("cpu")),
+    )
+
+
+class _Learner:
+    """Both streams on random features: the first phase, and later ones."""
+
+    def __init__(self, size: int, rows: int) -> None:
+        self.expansion = RandomProjection.build(_FEATURES, size, 0, torch.empty(0))
+        self.rows, self.random = rows, np.random.RandomState(1)
+        self.streams = self._fresh()
+
+    def first(self) -> None:
+        """A first phase."""
+        self.streams = self._fresh()
+        self.later()
+
+    def later(self) -> None:
+        """A phase, weights included."""
+        streams = self.streams
+        features = torch.from_numpy(self.random.standard_normal((self.rows, _FEATURES)))
+        columns = torch.arange(self.rows) % _CLASSES
+        block = streams.block_rows
+
+        def read() -> Any:
+            for start in range(0, self.rows, block):
+                yield Block(features[start : start + block], columns[start : start + block])
+
+        streams.learn(read, self.rows, torch.arange(_CLASSES), _CLASSES)
+        streams.main.weights()
+        if streams.comp is not None:
+            streams.comp.weights()
+
+    def _fresh(self) -> DualStream:
+        return DualStream(
+            self.expansion,
+            main_activation=resolve("relu"),
+            activation=resolve("tanh"),
+            gamma=0.1,
+            gamma_comp=0.1,
+            cleanse=True,
+            backend=Lapack(),
+        )
