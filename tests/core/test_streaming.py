@@ -30,6 +30,6 @@ print(peak_memory_bytes() - before)
 
 @pytest.mark.skipif(sys.platform == "win32", reason="nobody tells the peak")
 def test_peak_memory_does_not_depend_on_the_number_of_rows() -> None:
-    """Blocks are full after 20 batches. Were rows kept, 80 batches more would take 82 MB; half of that is noise enough."""
+    """Blocks are full after 20 batches. Were rows kept, 80 batches more would take 82 MB."""
     done = subprocess.run([sys.executable, "-c", PEAK, "100"], capture_output=True, text=True, check=True, timeout=300)
     assert int(done.stdout) < 41e6
