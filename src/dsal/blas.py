@@ -323,10 +323,9 @@ def _add_row_(factor: Tensor, row: Tensor) -> None:
         torch.mul(block, p[:stop], out=left)
         torch.cumsum(left, 1, out=left)
         torch.sub(row[start:stop, None], left, out=left)  # the sum from the next entry down: all of it is x_j
-        left *= gain[:stop]
-        block[:, :start].mul_(scale[:start]).add_(left[:, :start])
+        block[:, :start].mul_(scale[:start]).addcmul_(left[:, :start], gain[:start])
         corner = block[:, start:]
-        changed = corner * scale[start:stop] + left[:, start:]
+        changed = corner * scale[start:stop] + left[:, start:] * gain[start:stop]
         corner.copy_(torch.where(torch.ones_like(corner, dtype=torch.bool).tril(), changed, corner))
 
 
