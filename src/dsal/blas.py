@@ -148,7 +148,7 @@ class Lapack(Backend):
     def solve(self, factor: Tensor, b: Tensor) -> Tensor:
         from scipy.linalg import blas, lapack
 
-        if b.shape[1] == 1:  # a third of the time that LAPACK takes for one column
+        if b.shape[1] == 1:  # measured: less than half the time of dpotrs
             u = factor.numpy()
             y = blas.dtrsv(u, blas.dtrsv(u, b[:, 0].numpy(), trans=1))
             return torch.from_numpy(y)[:, None]
@@ -303,7 +303,7 @@ def _gram_panels(u: Array) -> Iterator[tuple[int, int, Array, Array]]:
 
 
 def _add_row_(factor: Tensor, row: Tensor) -> None:
-    """U <- the triangular factor of [U; x], in closed form and one pass over memory: half the time of ``dtpqrt``.
+    """U <- the triangular factor of [U; x], in closed form, column by column as they lie in memory.
 
     U^T U + x^T x = U^T (I + p p^T) U with p = U^-T x^T. The factor of I + p p^T has the diagonal sqrt(t_i / t_(i-1))
     and, right of it, p_i p_j / sqrt(t_i t_(i-1)), where t_i = 1 + p_1^2 + ... + p_i^2; times U, that is a sum down each
