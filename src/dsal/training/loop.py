@@ -107,7 +107,7 @@ class BaseTraining:
             raise InputError(f"{len(self.train)} training images cannot fill a batch of {recipe.batch_size}")
         if recipe.batch_size < self.team.size:
             raise InputError(f"a batch of {recipe.batch_size} images is too small for {self.team.size} processes")
-        channels = [channel.double() / 255 for channel in self.train.images.transpose(0, 1)]
+        moments = [_pixel_moments(channel) for channel in self.train.images.transpose(0, 1)]
         self.recipe, self.seed, self.device, self.precision = recipe, seed, device, precision
         self.turns = 4 if recipe.rotation_share > 0 else 1
         card = Card(
@@ -117,8 +117,8 @@ class BaseTraining:
             class_order=class_order,
             in_channels=self.train.images.shape[1],
             size=self.train.images.shape[3],
-            mean=tuple(float(channel.mean()) for channel in channels),
-            std=tuple(float(channel.std()) for channel in channels),
+            mean=tuple(mean for mean, _ in moments),
+            std=tuple(std for _, std in moments),
             flip=flip,
         )
         with torch.random.fork_rng():
@@ -293,6 +293,14 @@ def _head(model: Backbone) -> nn.Linear:
     if model.head is None:
         raise InputError("the model has no head to train")
     return model.head
+
+
+def _pixel_moments(pixels: Tensor) -> tuple[float, float]:
+    """Mean and standard deviation of uint8 pixels scaled to 0..1, by counts: no copy of eight times their size."""
+    counts = torch.bincount(pixels.flatten(), minlength=256).cpu().double()
+    values, total = torch.arange(256).double() / 255, float(counts.sum())
+    mean = float(counts @ values) / total
+    return mean, math.sqrt(float(counts @ (values - mean) ** 2) / (total - 1))
 
 
 def _split(labels: Tensor, share: float, generator: Generator) -> tuple[Tensor, Tensor]:
