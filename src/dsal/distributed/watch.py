@@ -5,8 +5,8 @@ to rank 0 open, on which nothing is said as long as all is well. When a process 
 closes the connection; when a whole machine is gone, the keep-alive probes of TCP find out within half a minute. Rank 0
 then tells all others, and everybody stops. Threads listen, so a rank may meanwhile wait for the dead one.
 
-A heartbeat would not do: SciPy holds the interpreter's lock through a factorisation, and a thread that sends beats would
-miss some while all is well. For the same reason a rank inside of such a call hears the news when the call is over.
+A heartbeat would not do: SciPy holds the interpreter's lock through a factorisation, and a thread that sends beats
+would miss some while all is well. For the same reason a rank inside of such a call hears the news when it is over.
 """
 
 from __future__ import annotations
