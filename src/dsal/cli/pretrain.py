@@ -23,7 +23,7 @@ def pretrain(
     data_root: Annotated[Path | None, typer.Option(help="Folder of the image data sets.", show_default=False)] = None,
     download: Annotated[bool, typer.Option("--download", help="Fetch a data set that is not there.")] = False,
     backbone: Annotated[str, typer.Option(help="Architecture.")] = "resnet32",
-    recipe: Annotated[str, typer.Option(help="How to train: paper or strong.")] = "strong",
+    recipe: Annotated[str, typer.Option(help="How to train: strong, paper, imagenet, characters.")] = "strong",
     epochs: Annotated[int | None, typer.Option(help="Epochs.", show_default="the recipe's")] = None,
     base_classes: Annotated[int | None, typer.Option(help="Classes to train on.", show_default="half of them")] = None,
     class_order: Annotated[str, typer.Option(help="natural, or the seed of a permutation (1993).")] = "natural",

@@ -74,6 +74,7 @@ class Recipe:
 RECIPES: Registry[Recipe] = Registry("recipe")
 
 RECIPES.register("paper")(Recipe(epochs=160, milestones=(0.5, 0.75)))
+RECIPES.register("imagenet")(Recipe(epochs=90, milestones=(1 / 3, 2 / 3), weight_decay=1e-4))
 RECIPES.register("strong")(
     Recipe(
         epochs=80,
