@@ -39,8 +39,9 @@ def test_features_of_images_are_the_same_bits(together: list[Answers], weights: 
 def test_only_the_triangle_is_summed(together: list[Answers]) -> None:
     total = sum(range(1, len(together) + 1))
     square = np.arange(49.0).reshape(7, 7)
-    np.testing.assert_array_equal(np.triu(together[0]["square"]), np.triu(total * square))
-    np.testing.assert_array_equal(np.tril(together[0]["square"], -1), np.tril(square, -1))
+    for name, before in (("rows", square), ("columns", square.T)):
+        np.testing.assert_array_equal(np.triu(together[0][name]), np.triu(total * before))
+        np.testing.assert_array_equal(np.tril(together[0][name], -1), np.tril(before, -1))
 
 
 def test_bytes_are_those_of_the_arithmetic(together: list[Answers]) -> None:

@@ -39,14 +39,15 @@ def update_together(ridge: Ridge, blocks: Blocks, columns: Tensor, team: Team) -
     ridge.adopt(weights.T)
 
 
-def reduce_triangle_(square: Tensor, team: Team) -> None:
+def reduce_triangle_(square: Tensor, team: Team, chunk_bytes: int = CHUNK_BYTES) -> None:
     """Sum the triangle above the diagonal (included) over all ranks, on rank 0, in place: a chunk of columns at a time.
 
     Args:
         square: (d x d), row- or column-major.
         team: all ranks.
+        chunk_bytes: handed over at once.
     """
-    d, width = len(square), _per_chunk(len(square))
+    d, width = len(square), _per_chunk(len(square), chunk_bytes)
     for start in range(0, d, width):
         stop = min(start + width, d)
         above, corner = square[:start, start:stop].T, square[start:stop, start:stop]
@@ -57,6 +58,6 @@ def reduce_triangle_(square: Tensor, team: Team) -> None:
         corner[upper] = packed[above.numel() :]
 
 
-def _per_chunk(d: int) -> int:
+def _per_chunk(d: int, chunk_bytes: int = CHUNK_BYTES) -> int:
     """Columns of d numbers that fit into a chunk."""
-    return max(CHUNK_BYTES // (8 * d), 1)
+    return max(chunk_bytes // (8 * d), 1)
