@@ -52,6 +52,5 @@ def _run(size: int, parts: list[Phase], batch: int, data: Any) -> tuple[list[flo
 def _plot(record: Record, axes: Any) -> None:
     for name, run in record.raw.items():
         axes.plot(run["accuracy"], "o-", markersize=3, label=name)
-    axes.set(xlabel="phase", ylabel="accuracy, percent", title=record.title)
-    axes.title.set_fontsize(9)
+    axes.set(xlabel="phase", ylabel="accuracy, percent")
     axes.legend()

@@ -73,6 +73,5 @@ def _plot(record: Record, axes: Any) -> None:
     for count, measured in record.raw.items():
         times = measured["seconds"]
         axes.plot(np.linspace(0, 1, len(times)), times, label=f"K = {count}, {measured['rows'][0]} rows", linewidth=1)
-    axes.set(xlabel="share of the phases", ylabel="seconds per phase", yscale="log", title=record.title)
-    axes.title.set_fontsize(9)
+    axes.set(xlabel="share of the phases", ylabel="seconds per phase", yscale="log")
     axes.legend(fontsize=8)

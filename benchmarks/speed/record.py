@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import statistics
+import textwrap
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -60,7 +61,10 @@ class Record:
         }
         (folder / f"{self.name}.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         figure = Figure(figsize=(7, 4), layout="constrained")
-        self.plot(self, figure.subplots())
+        axes = figure.subplots()
+        self.plot(self, axes)
+        axes.margins(x=0.15)  # room for the labels of bars
+        figure.suptitle(textwrap.fill(self.title, 80), fontsize=10)
         figure.savefig(folder / f"{self.name}.png", dpi=130)
 
     def _table(self) -> str:

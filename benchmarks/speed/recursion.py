@@ -141,5 +141,4 @@ def _plot(record: Record, axes: Any) -> None:
     names = [f"{row[1]}, K = {row[0]}" for row in record.rows]
     bars = axes.barh(names[::-1], [row[5] for row in record.rows][::-1])
     axes.bar_label(bars, fmt="%.0f s", padding=3)
-    axes.set(xlabel="seconds of a run, learning and evaluation", title=record.title)
-    axes.title.set_fontsize(9)
+    axes.set(xlabel="seconds of a run, learning and evaluation")

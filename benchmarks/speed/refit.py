@@ -68,6 +68,6 @@ def run(small: bool) -> Record:
 def _plot(record: Record, axes: Any) -> None:
     axes.plot(record.raw["ours"], "o-", markersize=3, label="ours")
     axes.plot(list(record.raw["refit"]), list(record.raw["refit"].values()), "s--", label="RidgeClassifier, all rows")
-    axes.set(xlabel="phase", ylabel="seconds", yscale="log", title=record.title)
+    axes.set(xlabel="phase", ylabel="seconds", yscale="log")
     axes.title.set_fontsize(8)
     axes.legend()

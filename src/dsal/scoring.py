@@ -17,7 +17,7 @@ from torch import Tensor
 
 from dsal.activations import Activation, apply
 from dsal.blas import Array, Backend
-from dsal.expansion import Expansion
+from dsal.expansion import Expansion, Product
 
 _TILE_BYTES = 2**23  # of expanded rows scored at once: they stay in cache until both streams are done with them
 _PROBES = 32  # rows scored in both precisions to begin with
@@ -39,25 +39,31 @@ def best_columns(expansion: Expansion, terms: Sequence[Term], features: Array, b
     light = deepcopy(expansion).float()
     light_terms = [Term(term.activation, term.weights.float()) for term in terms]
     probes = features[: len(features) : max(len(features) // _PROBES, 1)]
-    exact = _scores(expansion, terms, probes, backend)
-    error = (_scores(light, light_terms, probes, backend) - exact).abs().max().item()
+    exact = _scores(expansion, terms, probes, backend.device, backend.product)
+    error = (_scores(light, light_terms, probes, backend.device) - exact).abs().max().item()
     close = np.zeros(len(features), dtype=bool)
     step = max(_TILE_BYTES // (4 * terms[0].weights.shape[0]), 64)
     for start in range(0, len(features), step):
-        two = _scores(light, light_terms, features[start : start + step], backend).topk(2, dim=1)
+        two = _scores(light, light_terms, features[start : start + step], backend.device).topk(2, dim=1)
         best[start : start + step] = two.indices[:, 0].cpu().numpy()
         close[start : start + step] = (two.values[:, 0] - two.values[:, 1] <= _SAFETY * error).cpu().numpy()
     again = np.flatnonzero(close)
     for some in np.split(again, range(step, len(again), step)):
-        best[some] = _scores(expansion, terms, features[some], backend).argmax(1).cpu().numpy()
+        scores = _scores(expansion, terms, features[some], backend.device, backend.product)
+        best[some] = scores.argmax(1).cpu().numpy()
     return best
 
 
-def _scores(expansion: Expansion, terms: Sequence[Term], features: Array, backend: Backend) -> Tensor:
-    """Scores (n x classes) in the precision of the weights."""
-    rows = torch.tensor(features, dtype=terms[0].weights.dtype, device=backend.device)
-    z = expansion(rows, backend.product)
-    scores = backend.product(apply(terms[0].activation, z), terms[0].weights)
+def _scores(
+    expansion: Expansion, terms: Sequence[Term], features: Array, device: torch.device, product: Product = torch.matmul
+) -> Tensor:
+    """Scores (n x classes) in the precision of the weights.
+
+    In small tiles torch's own product is best: threads of another BLAS, still awake, would be in the way of torch's.
+    """
+    rows = torch.tensor(features, dtype=terms[0].weights.dtype, device=device)
+    z = expansion(rows, product)
+    scores = product(apply(terms[0].activation, z), terms[0].weights)
     for term in terms[1:]:
-        scores += backend.product(apply(term.activation, z), term.weights)
+        scores += product(apply(term.activation, z), term.weights)
     return scores

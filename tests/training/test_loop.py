@@ -114,6 +114,19 @@ def test_a_checkpoint_of_another_training_is_refused(data: ImageData, tmp_path: 
         load_checkpoint(path, training(data))
 
 
+def test_the_number_of_threads_does_not_change_what_a_checkpoint_belongs_to() -> None:
+    noise = torch.randint(256, (400, 1, 28, 28), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    many = ImageData(noise, torch.tensor(CLASSES).repeat(40))
+    threads, cards = torch.get_num_threads(), []
+    for count in (1, 2):
+        torch.set_num_threads(count)
+        try:
+            cards.append(training(many).model.card)
+        finally:
+            torch.set_num_threads(threads)
+    assert cards[0] == cards[1]
+
+
 def test_it_learns(data: ImageData) -> None:
     made = training(data, Recipe(epochs=12, batch_size=30, optimiser="muon", lr=0.02, warmup=0.1, sizes=((1.0, 14),)))
     results = list(made.epochs())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os import cpu_count
 from pathlib import Path
 
 import numpy as np
@@ -47,14 +48,18 @@ def read_features(
         paths: files.
         broken: ``"stop"`` at the first file that cannot be read, or ``"skip"`` it.
         batch_size: images at a time; by default 8 on a CPU, whose caches hold no more, and 64 elsewhere.
-        workers: threads that decode; as many as there are processors by default.
+        workers: threads that decode; by default as many as there are processors, half of them where the backbone
+            needs them, too.
         progress: called with (files done, files in all) of this rank's share.
 
     Raises:
         FileFormatError: a file cannot be read, or with ``broken="skip"``, none of them can.
     """
     card, team = backbone.card, current()
-    batch_size = (8 if backbone.feature_mean.device.type == "cpu" else 64) if batch_size is None else batch_size
+    on_cpu = backbone.feature_mean.device.type == "cpu"
+    batch_size = (8 if on_cpu else 64) if batch_size is None else batch_size
+    if workers is None and on_cpu:
+        workers = max((cpu_count() or 1) // 2, 1)
     share = team.share(len(paths), unit=batch_size)  # whole batches: another size would change features by rounding
     mine = paths[share]
     rows: list[int] = []
