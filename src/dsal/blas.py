@@ -1,4 +1,4 @@
-"""Dense linear algebra in place: the only caller of BLAS and LAPACK, and of torch's linear algebra.
+"""Dense linear algebra in place: with triangle.py the only caller of BLAS, LAPACK and torch's linear algebra.
 
 Two backends with the same few methods. :class:`Lapack` serves the CPU through SciPy, which writes straight into the
 memory of the tensors it is given; :class:`Torch` serves every other device with plain torch code. All matrices are
@@ -9,7 +9,6 @@ means anything: either a Gram matrix G, or its Cholesky factor U with U^T U = G.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,11 +17,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dsal.errors import InputError
+from dsal.triangle import add_row_, gram_panels, upper
 
 Array = NDArray[Any]
 LinAlgError = np.linalg.LinAlgError
-_PANEL = 256  # columns handled at once where a triangle is walked panel by panel
-_COLUMNS = 16  # columns handled at once where one row joins a factor: they stay in cache
 
 
 class Backend(ABC):
@@ -119,7 +117,7 @@ class Lapack(Backend):
         from scipy.linalg import lapack
 
         if len(rows) == 1:
-            _add_row_(factor, rows[0])
+            add_row_(factor, rows[0])
             return
         wanted = 16 if len(rows) < 64 else 64  # measured: more rows, wider panels
         block = min(wanted, len(factor))
@@ -127,10 +125,10 @@ class Lapack(Backend):
 
     def add_factor_to_gram_(self, gram: Tensor, factor: Tensor) -> None:
         g = gram.numpy()
-        for start, stop, corner, right in _gram_panels(factor.numpy()):
+        for start, stop, corner, right in gram_panels(factor.numpy()):
             g[start:stop, stop:] += right
             block = g[start:stop, start:stop]
-            np.add(block, corner, out=block, where=_upper(stop - start))
+            np.add(block, corner, out=block, where=upper(stop - start))
 
     def factor_(self, gram: Tensor) -> None:
         from scipy.linalg import lapack
@@ -141,9 +139,9 @@ class Lapack(Backend):
 
     def unfactor_(self, factor: Tensor) -> None:
         u = factor.numpy()
-        for start, stop, corner, right in _gram_panels(u):
+        for start, stop, corner, right in gram_panels(u):
             u[start:stop, stop:] = right
-            np.copyto(u[start:stop, start:stop], corner, where=_upper(stop - start))
+            np.copyto(u[start:stop, start:stop], corner, where=upper(stop - start))
 
     def solve(self, factor: Tensor, b: Tensor) -> Tensor:
         from scipy.linalg import blas, lapack
@@ -288,46 +286,3 @@ def _operand(matrix: Tensor) -> tuple[Array, int]:
     if array.flags.c_contiguous:
         return array.T, 1
     return np.asfortranarray(array), 0
-
-
-def _gram_panels(u: Array) -> Iterator[tuple[int, int, Array, Array]]:
-    """Yield U^T U panel by panel: (start, stop, rows start:stop of the diagonal block, of all columns to its right).
-
-    Panels come from the bottom up, and each needs only rows of U above ``stop``: a caller may write a panel over the
-    rows it stands for.
-    """
-    for stop in range(len(u), 0, -_PANEL):
-        start = max(stop - _PANEL, 0)
-        left = np.triu(u[:stop, start:stop], -start)
-        yield start, stop, left.T @ left, left.T @ u[:stop, stop:]
-
-
-def _add_row_(factor: Tensor, row: Tensor) -> None:
-    """U <- the triangular factor of [U; x], in closed form, column by column as they lie in memory.
-
-    U^T U + x^T x = U^T (I + p p^T) U with p = U^-T x^T. The factor of I + p p^T has the diagonal sqrt(t_i / t_(i-1))
-    and, right of it, p_i p_j / sqrt(t_i t_(i-1)), where t_i = 1 + p_1^2 + ... + p_i^2; times U, that is a sum down each
-    column of U.
-    """
-    from scipy.linalg import blas
-
-    p = torch.from_numpy(blas.dtrsv(factor.numpy(), row.numpy(), trans=1))
-    t = 1.0 + p.square().cumsum(0)
-    before = torch.cat([t.new_ones(1), t[:-1]])
-    scale, gain = (t / before).sqrt(), p / (t * before).sqrt()
-    columns = factor.T  # contiguous
-    work = torch.empty(_COLUMNS, len(p), dtype=p.dtype)
-    for start in range(0, len(p), _COLUMNS):
-        stop = min(start + _COLUMNS, len(p))
-        block, left = columns[start:stop, :stop], work[: stop - start, :stop]
-        torch.mul(block, p[:stop], out=left)
-        torch.cumsum(left, 1, out=left)
-        torch.sub(row[start:stop, None], left, out=left)  # the sum from the next entry down: all of it is x_j
-        block[:, :start].mul_(scale[:start]).addcmul_(left[:, :start], gain[:start])
-        corner = block[:, start:]
-        changed = corner * scale[start:stop] + left[:, start:] * gain[start:stop]
-        corner.copy_(torch.where(torch.ones_like(corner, dtype=torch.bool).tril(), changed, corner))
-
-
-def _upper(n: int) -> Array:
-    return ~np.tri(n, k=-1, dtype=bool)

@@ -31,6 +31,7 @@ from dsal.errors import DSALError, InputError
 from dsal.training.augment import crop_flip, cutout, mixup, quarter_turns, resized, trivial
 from dsal.training.optimiser import make_optimisers
 from dsal.training.recipe import Recipe
+from dsal.training.sample import pixel_moments, seed_of, split
 
 EVALUATION_BATCH = 500
 
@@ -99,7 +100,7 @@ class BaseTraining:
         position[list(classes)] = torch.arange(len(classes))
         mine = (position[data.labels] >= 0).nonzero().squeeze(1)
         labels = position[data.labels[mine]]
-        kept, out = _split(labels, held_out, torch.Generator().manual_seed(seed))
+        kept, out = split(labels, held_out, torch.Generator().manual_seed(seed))
         parts = [ImageData(data.images[mine[rows]], labels[rows]) for rows in (kept, out)]
         self.fingerprint = fingerprint(*parts)
         self.train, self.held_out = (ImageData(part.images.to(device), part.labels.to(device)) for part in parts)
@@ -107,7 +108,7 @@ class BaseTraining:
             raise InputError(f"{len(self.train)} training images cannot fill a batch of {recipe.batch_size}")
         if recipe.batch_size < self.team.size:
             raise InputError(f"a batch of {recipe.batch_size} images is too small for {self.team.size} processes")
-        moments = [_pixel_moments(channel) for channel in self.train.images.transpose(0, 1)]
+        moments = [pixel_moments(channel) for channel in self.train.images.transpose(0, 1)]
         self.recipe, self.seed, self.device, self.precision = recipe, seed, device, precision
         self.turns = 4 if recipe.rotation_share > 0 else 1
         card = Card(
@@ -151,7 +152,7 @@ class BaseTraining:
 
     def _epoch(self, epoch: int, on_step: Callable[[StepProgress], None] | None) -> EpochResult:
         began, recipe = time.perf_counter(), self.recipe
-        generator = torch.Generator().manual_seed(_mix(self.seed, epoch))
+        generator = torch.Generator().manual_seed(seed_of(self.seed, epoch))
         order = torch.randperm(len(self.train), generator=generator).to(self.device)
         steps = self.steps_per_epoch
         loss_sum, correct = 0.0, 0
@@ -293,28 +294,3 @@ def _head(model: Backbone) -> nn.Linear:
     if model.head is None:
         raise InputError("the model has no head to train")
     return model.head
-
-
-def _pixel_moments(pixels: Tensor) -> tuple[float, float]:
-    """Mean and standard deviation of uint8 pixels scaled to 0..1, by counts: no copy of eight times their size."""
-    counts = torch.bincount(pixels.flatten(), minlength=256).cpu().double()
-    values, total = torch.arange(256).double() / 255, float(counts.sum())
-    mean = float(counts @ values) / total
-    return mean, math.sqrt(float(counts @ (values - mean) ** 2) / (total - 1))
-
-
-def _split(labels: Tensor, share: float, generator: Generator) -> tuple[Tensor, Tensor]:
-    """Rows to train on and rows held out: ``share`` of each class, at random."""
-    order = torch.randperm(len(labels), generator=generator)
-    kept, out = [], []
-    for label in labels.unique():
-        rows = order[labels[order] == label]
-        cut = round(share * len(rows))
-        out.append(rows[:cut])
-        kept.append(rows[cut:])
-    return torch.cat(kept), torch.cat(out)
-
-
-def _mix(seed: int, epoch: int) -> int:
-    """A seed for an epoch, such that neighbouring (seed, epoch) pairs share nothing."""
-    return (seed * 1_000_003 + epoch * 7_919 + 12_345) % (2**63)
