@@ -36,7 +36,7 @@ def auto(phases: list[Rows]) -> DSALClassifier:
 def test_the_model_is_that_of_the_numbers_given_by_hand(
     auto: DSALClassifier, phases: list[Rows], sample: FeatureSet
 ) -> None:
-    by_hand = learned(phases, gamma=auto.gamma_, compensation=auto.compensation_)
+    by_hand = learned(phases, gamma=auto.gamma_, gamma_comp=auto.gamma_comp_, compensation=auto.compensation_)
     assert auto.gamma_ in GAMMAS
     assert 0.1 < auto.compensation_ < 3
     assert (by_hand.gamma_, by_hand.compensation_) == (auto.gamma_, auto.compensation_)
@@ -110,7 +110,33 @@ def test_switched_on_late_it_begins_with_the_papers_value(phases: list[Rows]) ->
     assert model.partial_fit(*phases[1]).compensation_ != DEFAULT_RATIO
 
 
-@pytest.mark.parametrize("options", [{"gamma": "Auto"}, {"compensation": "best"}, {"gamma_comp": "auto"}])
+@pytest.mark.parametrize("gamma", [10.0, "auto"])
+def test_gamma_of_the_compensation_is_that_of_its_least_error(phases: list[Rows], gamma: float | str) -> None:
+    x, y = phases[0][0][::10], phases[0][1][::10]  # so few that all of them are left out in turn
+    model = DSALClassifier(expansion_size=64, gamma=gamma, gamma_comp="auto").fit(x, y)
+    z = x @ model.projection_
+    relu, tanh = np.maximum(z, 0.0), np.tanh(z)
+    residue = (y[:, None] == model.classes_) - relu @ model.coef_main_
+
+    def error(gamma_comp: float) -> float:
+        hat = tanh @ np.linalg.solve(tanh.T @ tanh + gamma_comp * np.eye(64), tanh.T)
+        return float(np.mean(((residue - hat @ residue) / (1 - np.diag(hat))[:, None]) ** 2))
+
+    assert len(y) <= 256
+    assert model.gamma_comp_ == min(GAMMAS, key=error)
+    by_hand = DSALClassifier(expansion_size=64, gamma=model.gamma_, gamma_comp=model.gamma_comp_).fit(x, y)
+    assert (model.coef_comp_ == by_hand.coef_comp_).all()
+
+
+def test_a_file_keeps_gamma_of_the_compensation(phases: list[Rows], tmp_path: Path) -> None:
+    model = learned(phases[:2], gamma_comp="auto")
+    model.save(tmp_path / "model")
+    loaded = DSALClassifier.load(tmp_path / "model")
+    assert loaded.gamma_comp_ == model.gamma_comp_ != model.gamma_
+    assert (loaded.partial_fit(*phases[2]).coef_comp_ == model.partial_fit(*phases[2]).coef_comp_).all()
+
+
+@pytest.mark.parametrize("options", [{"gamma": "Auto"}, {"compensation": "best"}, {"gamma_comp": "Auto"}])
 def test_other_words_are_refused(phases: list[Rows], options: dict[str, str]) -> None:
     with pytest.raises(InputError, match=next(iter(options))):
         learned(phases[:1], **options)

@@ -5,7 +5,8 @@ gamma: with G = V diag(l) V^T, one eigen-decomposition gives the ridge weights o
     W(gamma) = V diag(1 / (l + gamma)) V^T Q,    h_i(gamma) = sum_j z_ij^2 / (l_j + gamma),    Z = X V,
 
 and with the leverage h_i the output for row i of a model that has not learned row i, (f_i - h_i y_i) / (1 - h_i).
-The gamma of the least mean squared error of these outputs is chosen.
+The gamma of the least mean squared error of these outputs is chosen; that of the compensation stream in the same way,
+with the residue of the main stream in place of the targets.
 
 C: after a phase, let e be the leave-one-out error of the main stream on a row, and r the leave-one-out output of the
 compensation stream. The C that makes the error e - C r least in the sum of squares is <e, r> / <r, r>. Both sums add up
@@ -27,6 +28,7 @@ from dsal.blas import Backend
 from dsal.errors import InputError
 from dsal.expansion import Expansion
 from dsal.memory import require
+from dsal.scoring import Term
 from dsal.streams import Block, Reader
 
 GAMMAS = tuple(float(f"{10.0**exponent:.3g}") for exponent in np.arange(-3, 3.5, 0.5))
@@ -86,14 +88,14 @@ class RidgePath:
 
 @dataclass(frozen=True)
 class GammaChoice:
-    """The gamma of the least leave-one-out error, and the errors of all that were tried."""
+    """The errors of all gammas that were tried."""
 
     gammas: tuple[float, ...]
     errors: tuple[float, ...]
 
     @property
     def gamma(self) -> float:
-        """The best; of equals the largest, which conditions best."""
+        """The one of the least leave-one-out error; of equals the largest, which conditions best."""
         usable = [(error, -gamma) for error, gamma in zip(self.errors, self.gammas, strict=True) if np.isfinite(error)]
         if not usable:
             raise InputError("no gamma gives a finite leave-one-out error: give a number for gamma")
@@ -108,7 +110,8 @@ def choose_gamma(
     classes: int,
     backend: Backend,
     gammas: Sequence[float] = GAMMAS,
-) -> GammaChoice:
+    after: Term | None = None,
+) -> tuple[GammaChoice, Term]:
     """Choose gamma for a stream sigma(B(F)) that learns the rows of one phase.
 
     Costs n d^2 flops for the rows and 9 d^3 for the decomposition, and five d x d matrices while it lasts.
@@ -121,24 +124,35 @@ def choose_gamma(
         classes: number of columns.
         backend: where to compute.
         gammas: what to try.
+        after: a stream that has learned the phase before; this one learns its residue.
+
+    Returns:
+        The choice, and the stream as it is learned with it.
     """
     size = expansion.projection.shape[1]
     require(5 * 8 * size**2, backend.device, f"choosing gamma with expansion_size={size}")
     which = torch.arange(classes, device=backend.device)
+
+    def rows_of(block: Block) -> tuple[Tensor, Tensor]:
+        z = expansion(block.features, backend.product)
+        y = (block.columns[:, None] == which).double()
+        if after is not None:
+            y -= backend.product(apply(after.activation, z), after.weights)  # (13)
+        return apply(activation, z), y
+
     gram, targets = backend.square(size), torch.zeros(size, classes, dtype=torch.float64, device=backend.device)
     for block in read():
-        x = apply(activation, expansion(block.features, backend.product))
-        y = (block.columns[:, None] == which).double()
+        x, y = rows_of(block)
         if block.weight is not None:
             root = block.weight.sqrt()[:, None]
             x, y = x * root, y * root
         targets += backend.product(x.T, y)
         backend.add_rows_to_gram_(gram, x)
     path = RidgePath(gram, targets, backend)
-    x = apply(activation, expansion(sample.features, backend.product))
-    y = (sample.columns[:, None] == which).double()
+    x, y = rows_of(sample)
     share = torch.ones_like(y[:, 0]) if sample.weight is None else sample.weight.clamp_max(1.0)
-    return GammaChoice(tuple(gammas), tuple(path.errors(x, y, share, gammas)))
+    choice = GammaChoice(tuple(gammas), tuple(path.errors(x, y, share, gammas)))
+    return choice, Term(activation, path.weights(choice.gamma))
 
 
 @dataclass(frozen=True)

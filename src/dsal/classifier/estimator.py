@@ -34,7 +34,7 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
         expansion_size: d_B, width of the expansion. Memory is 16 d_B^2 bytes; time per row grows with d_B^2.
         gamma: ridge of the main stream; ``"auto"`` chooses it in the first phase by leave-one-out errors, at about
             twice the time of that phase, and keeps it.
-        gamma_comp: ridge of the compensation stream; ``gamma`` by default.
+        gamma_comp: ridge of the compensation stream; as ``gamma`` by default: the same number, or chosen likewise.
         compensation: C, weight of the compensation stream; may be changed at any time. 0 gives the answers of ACIL;
             None does not learn the compensation stream at all, at half the memory and time; ``"auto"`` follows the
             phases learned, by leave-one-out errors of their rows.
@@ -49,7 +49,7 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
         classes_: labels in order of arrival; those that arrive in one call are sorted.
         n_features_in_: width d_in of the features.
         n_phases_: phases learned.
-        gamma_, compensation_: gamma and C in force, given or chosen.
+        gamma_, gamma_comp_, compensation_: gammas and C in force, given or chosen.
         projection_: the projection, or the kernel's centres (d_in x d_B).
         coef_main_: W_M (d_B x classes).
         coef_comp_: W_C (d_B x classes), or None.
@@ -66,7 +66,7 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
         self,
         expansion_size: int = 8192,
         gamma: float | str = 0.1,
-        gamma_comp: float | None = None,
+        gamma_comp: float | str | None = None,
         compensation: float | str | None = 0.6,
         activation: str | Activation = "tanh",
         main_activation: str | Activation = "relu",

@@ -57,7 +57,7 @@ def pack(model: DSALClassifier, learning: bool) -> tuple[dict[str, NDArray[Any] 
         "features": model.n_features_in_,
         "feature_names": getattr(model, "feature_names_in_", np.empty(0)).tolist(),
         "phases": learned.phases,
-        "gamma": learned.gamma,
+        "gammas": list(learned.gammas),
         "ratio": [learned.ratio.explained, learned.ratio.energy],
         "learning": learning,
     }
@@ -100,9 +100,10 @@ def _learned(model: DSALClassifier, arrays: dict[str, NDArray[Any]], meta: dict[
     prefix = "expansion."
     expansion = options.expansion(**{name.removeprefix(prefix): tensor(name) for name in arrays if prefix in name})
     weights = tensor("main.weights").T, tensor("comp.weights").T if "comp.weights" in arrays else None
+    gammas = positive("gamma", meta["gammas"][0]), positive("gamma_comp", meta["gammas"][1])
     streams = None
     if meta["learning"]:
-        streams = options.streams(expansion, meta["gamma"], compensated=weights[1] is not None)
+        streams = options.streams(expansion, gammas, compensated=weights[1] is not None)
         streams.restore(arrays)
     return Learned(
         settings=model._settings(),
@@ -113,7 +114,7 @@ def _learned(model: DSALClassifier, arrays: dict[str, NDArray[Any]], meta: dict[
         class_weight=arrays.get("class_weight", np.zeros(len(meta["classes"]))),
         phases=meta["phases"],
         calibration=Calibration(arrays["calibration"]),
-        gamma=positive("gamma", meta["gamma"]),
+        gammas=gammas,
         ratio=RatioFit(*meta["ratio"]),
         streams=streams,
         frozen=weights if streams is None else None,

@@ -99,7 +99,13 @@ class Inference:
     def gamma_(self) -> float:
         """Ridge of the main stream: ``gamma``, or what was chosen in the first phase."""
         check_is_fitted(self)
-        return self._learned.gamma
+        return self._learned.gammas[0]
+
+    @property
+    def gamma_comp_(self) -> float:
+        """Ridge of the compensation stream: ``gamma_comp``, or what was chosen in the first phase."""
+        check_is_fitted(self)
+        return self._learned.gammas[1]
 
     def _head(self) -> AnalyticHead:
         check_is_fitted(self)

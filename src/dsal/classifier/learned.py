@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from dsal.errors import InputError
 from dsal.expansion import Expansion
 from dsal.head import AnalyticHead
 from dsal.streams import Block, DualStream
-from dsal.tuning import RatioFit, choose_gamma
+from dsal.tuning import GAMMAS, RatioFit, choose_gamma
 
 _TUNING_ROWS = 1024  # of one block while gamma is chosen
 
@@ -39,7 +40,7 @@ class Learned:
         class_weight: weight of the rows of each class (classes,).
         phases: how many were learned.
         calibration: what the temperature of probabilities is made of.
-        gamma: ridge of the main stream, as given or as chosen in the first phase.
+        gammas: ridge of the main and of the compensation stream, as given or as chosen in the first phase.
         ratio: what C is made of, from the phases learned while it was left to the model.
         streams: the state of both streams; None in a model that was saved without its learning part.
         frozen: W_M and W_C of such a model.
@@ -53,7 +54,7 @@ class Learned:
     class_weight: NDArray[np.float64]
     phases: int
     calibration: Calibration
-    gamma: float
+    gammas: tuple[float, float]
     ratio: RatioFit
     streams: DualStream | None
     frozen: tuple[Tensor, Tensor | None] | None = None
@@ -64,7 +65,7 @@ class Learned:
         DualStream.check_memory(phase.features, options.size, options.backend, streams=1 + compensated)
         rows = torch.from_numpy(phase.sample.x)
         expansion = options.expansion.build(phase.features, options.size, seed, rows).to(options.backend.device)
-        gamma = _chosen_gamma(options, expansion, phase) if options.gamma is None else options.gamma
+        gammas = _gammas(options, expansion, phase, compensated)
         return cls(
             settings=settings,
             seed=seed,
@@ -74,9 +75,9 @@ class Learned:
             class_weight=np.zeros(0),
             phases=0,
             calibration=Calibration(),
-            gamma=gamma,
+            gammas=gammas,
             ratio=RatioFit(),
-            streams=options.streams(expansion, gamma, compensated),
+            streams=options.streams(expansion, gammas, compensated),
         )
 
     @property
@@ -234,16 +235,22 @@ class Learned:
         return torch.from_numpy(columns).to(self.backend.device)
 
 
-def _chosen_gamma(options: Options, expansion: Expansion, phase: Phase) -> float:
-    """The gamma of the least leave-one-out error on rows of the first phase."""
+def _gammas(options: Options, expansion: Expansion, phase: Phase, compensated: bool) -> tuple[float, float]:
+    """gamma of both streams: as given, or of the least leave-one-out error on rows of the first phase."""
     device, sample = options.backend.device, phase.sample
+    gamma, gamma_comp = options.gamma, options.gamma_comp
     some = slice(_TUNING_ROWS)
-    choice = choose_gamma(
+    choose = partial(
+        choose_gamma,
         lambda: phase.blocks(phase.labels, _TUNING_ROWS, device),
         make_block(sample.x[some], columns_of(sample.y[some], phase.labels), sample.weight[some], device),
         expansion,
-        options.main_activation,
-        len(phase.labels),
-        options.backend,
+        classes=len(phase.labels),
+        backend=options.backend,
     )
-    return choice.gamma
+    if gamma is None or (compensated and gamma_comp is None):
+        choice, main = choose(options.main_activation, gammas=GAMMAS if gamma is None else (gamma,))
+        gamma = choice.gamma
+        if compensated and gamma_comp is None:
+            gamma_comp = choose(options.activation, after=main)[0].gamma
+    return gamma, gamma if gamma_comp is None else gamma_comp

@@ -24,7 +24,7 @@ class Options:
 
     size: int
     gamma: float | None  # None: to be chosen in the first phase
-    gamma_comp: float | None  # None: gamma
+    gamma_comp: float | None  # likewise
     activation: Activation
     main_activation: Activation
     expansion: type[Expansion]
@@ -37,12 +37,13 @@ class Options:
         size = estimator.expansion_size
         if not isinstance(size, Integral) or isinstance(size, bool) or size < 1:
             raise InputError(f"expansion_size must be a positive integer, not {size!r}")
+        comp = estimator.gamma if estimator.gamma_comp is None else estimator.gamma_comp
         if not is_auto(estimator.compensation):
             checked_compensation(estimator.compensation)
         return cls(
             size=int(size),
             gamma=None if is_auto(estimator.gamma) else positive("gamma", estimator.gamma),
-            gamma_comp=None if estimator.gamma_comp is None else positive("gamma_comp", estimator.gamma_comp),
+            gamma_comp=None if is_auto(comp) else positive("gamma_comp", comp),
             activation=resolve(estimator.activation),
             main_activation=resolve(estimator.main_activation),
             expansion=expansions.get(estimator.expansion),
@@ -50,17 +51,17 @@ class Options:
             backend=backend_for(estimator.device),
         )
 
-    def streams(self, expansion: Expansion, gamma: float, compensated: bool) -> DualStream:
+    def streams(self, expansion: Expansion, gammas: tuple[float, float], compensated: bool) -> DualStream:
         """Streams that have learned nothing yet; only the main one unless ``compensated``.
 
-        ``gamma`` is that of the main stream, as given or as chosen.
+        ``gammas`` are those of both streams, as given or as chosen.
         """
         return DualStream(
             expansion,
             main_activation=self.main_activation,
             activation=self.activation if compensated else None,
-            gamma=gamma,
-            gamma_comp=gamma if self.gamma_comp is None else self.gamma_comp,
+            gamma=gammas[0],
+            gamma_comp=gammas[1],
             cleanse=self.cleanse,
             backend=self.backend,
         )
@@ -74,8 +75,7 @@ def is_auto(value: object) -> bool:
 def positive(name: str, value: object) -> float:
     """``value`` as a float, if it is a positive, finite number."""
     if not isinstance(value, Real) or isinstance(value, bool) or not 0 < float(value) < math.inf:
-        auto = ' or "auto"' if name == "gamma" else ""
-        raise InputError(f"{name} must be a positive number{auto}, not {value!r}")
+        raise InputError(f'{name} must be a positive number or "auto", not {value!r}')
     return float(value)
 
 
