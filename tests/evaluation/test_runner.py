@@ -4,7 +4,7 @@ import csv
 import json
 import pickle
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from dsal.evaluation import metrics
 from dsal.evaluation.experiment import Experiment, Setting, prepare
 from dsal.evaluation.results import comparable, read_config, read_results
 from dsal.evaluation.runner import is_finished, run_experiment
+from dsal.report.page import build_report
 
 
 def silent(what: str, done: int, total: int) -> None:
@@ -132,6 +133,33 @@ def test_files_tell_the_same_story(setting: Setting, tmp_path: Path) -> None:
     assert float(rows[-1]["accuracy"]) == lasts[1]
     assert rows[0]["accuracy_new"] == ""
     json.dumps(document, allow_nan=False)
+
+
+@pytest.mark.parametrize("every", [2, 3, 10])
+def test_fewer_tests_are_some_of_all_tests(sample_file: Path, tmp_path: Path, every: int) -> None:
+    experiment = Experiment(dataset=str(sample_file), phases=10, expansion_size=48)
+    everywhere = finish(prepare(experiment, silent), tmp_path / "all")
+    setting = prepare(replace(experiment, eval_every=every), silent)
+    out = tmp_path / "some"
+    steps = run_experiment(setting, out, checkpoint_seconds=0)
+    next(steps)
+    next(steps)
+    steps.close()
+    list(run_experiment(setting, out, resume=True))
+    document = read_results(out)
+    tested = [k for k in range(11) if k % every == 0 or k == 10]
+    names = ("phase", "classes_seen", "accuracy", "accuracy_base", "accuracy_new")
+    picked = [{name: everywhere["phases"][k][name] for name in names} for k in tested]
+    assert [{name: phase[name] for name in names} for phase in document["phases"]] == picked
+    assert [p for phase in document["phases"] for p in phase["new_classes"]] == list(range(100))
+    assert document["average_accuracy"]["mean"] == pytest.approx(np.mean([p["accuracy"]["mean"] for p in picked]))
+    assert document["last_accuracy"] == everywhere["last_accuracy"]
+    assert document["config"] == {**everywhere["config"], "eval_every": every}
+    groups = [range(*ends) for ends in pairwise([0, *(phase["classes_seen"] for phase in picked)])]
+    with np.load(out / "confusion.npz") as file:
+        counts = [file[f"seed0_phase{k}"] for k in tested]
+    assert document["forgetting"]["mean"] == metrics.forgetting(counts, groups)
+    assert build_report([out], out).is_file()
 
 
 def test_acil_does_not_depend_on_the_number_of_phases(sample_file: Path, tmp_path: Path) -> None:

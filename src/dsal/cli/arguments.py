@@ -35,6 +35,7 @@ Features = Annotated[Text, option("Stages of the backbone: all or last.", "all")
 BaseClasses = Annotated[int | None, option("Classes of the base phase.", "half of them")]
 ClassOrder = Annotated[Text, option("natural, or the seed of a permutation (1993).", "natural")]
 Shots = Annotated[int | None, option("Training samples of each class after the base phase.", "all of them")]
+EvalEvery = Annotated[int | None, option("Test after every so many phases, and after the last.", "1")]
 Seeds = Annotated[Text, option("Seeds, with commas: 0,1,2. Each is a run.", "0")]
 ExpansionSize = Annotated[int | None, option("Width d_B of the expansion.", "4096", METHOD)]
 CheckpointSeconds = Annotated[float | None, option("Save the state after a phase, at most this often.", "30", HANDLING)]

@@ -11,8 +11,8 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from dsal.cli.table import BACKBONES, figure_text, print_table, spread_text
-from dsal.evaluation.paper_numbers import PaperResult, paper_results
+from dsal.cli.table import BACKBONES, averaged, figure_text, print_table, spread_text
+from dsal.evaluation.paper_numbers import PaperResult, is_the_papers_setting, paper_results
 
 _ACCURACIES = ("average_accuracy", "last_accuracy", "base_accuracy", "new_accuracy", "forgetting")
 
@@ -33,7 +33,7 @@ def comparison_table(runs: Sequence[dict[str, Any]], paper: Sequence[PaperResult
     table = Table(
         *("", "average", "last", "base", "new", "forgetting", "seconds", "peak MB", "stored MB", "exemplar-free"),
         title=f"{Path(config['dataset']).name}, K = {config['phases']}",
-        caption="percent; average over phases 0..K; base and new after phase K; seconds of learning, one seed",
+        caption=f"percent; average over {averaged(config)}; base and new after phase K; seconds of learning, one seed",
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
         pad_edge=False,
@@ -57,10 +57,10 @@ def comparison_table(runs: Sequence[dict[str, Any]], paper: Sequence[PaperResult
 
 def published(documents: Sequence[dict[str, Any]], k: int) -> list[PaperResult]:
     """What the paper reports at K for the methods compared, with half of the classes as base."""
-    first = next(document for document in documents if len(document["phases"]) - 1 == k)
+    first = next(document for document in documents if document["config"]["phases"] == k)
     phases, dataset = first["phases"], first["provenance"]["image_dataset"]
-    half = 2 * phases[0]["classes_seen"] == phases[-1]["classes_seen"]
-    if not half or dataset is None or "shots" in first["config"]:
+    known = is_the_papers_setting(first["config"], phases[0]["classes_seen"], phases[-1]["classes_seen"])
+    if not known or dataset is None:
         return []
     compared = {document["method"] for document in documents}
     return [result for result in paper_results(dataset, k) if result.method.lower() in compared]

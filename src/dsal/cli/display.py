@@ -74,15 +74,16 @@ class Display:
 
     def follow(self, steps: Iterator[Step], setting: Setting) -> None:
         """Show every phase as it is done."""
-        scenario, seeds = setting.scenario, setting.experiment.seeds
-        # Work of a phase in rows: a row to learn costs about ten times a row to test.
-        work = [
-            10 * len(scenario.phase_rows(setting.data.train_y, k)) + len(scenario.seen_rows(setting.data.test_y, k))
-            for k in range(len(scenario.phases))
-        ]
+        scenario, seeds, every = setting.scenario, setting.experiment.seeds, setting.experiment.eval_every
+        # Work of a phase in rows: a row to learn costs about ten times a row to test. It is shown with the next test.
+        work, waiting = {}, 0
+        for k in range(len(scenario.phases)):
+            waiting += 10 * len(scenario.phase_rows(setting.data.train_y, k))
+            if k % every == 0 or k == scenario.last:
+                work[k], waiting = waiting + len(scenario.seen_rows(setting.data.test_y, k)), 0
         accuracies: dict[int, list[float]] = {seed: [] for seed in seeds}
         with self.bar() as bar:
-            left = sum(work) * len(seeds)
+            left = sum(work.values()) * len(seeds)
             task = bar.add_task(f"phase 0/{scenario.last}", total=left)
             for step in steps:
                 result, so_far = step.result, accuracies[step.seed]

@@ -11,7 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from dsal.evaluation.paper_numbers import Figure, PaperResult, paper_results
+from dsal.evaluation.paper_numbers import Figure, PaperResult, is_the_papers_setting, paper_results
 
 BACKBONES = {"resnet32": "ResNet-32", "resnet18": "ResNet-18"}
 
@@ -51,22 +51,27 @@ def results_table(document: dict[str, Any]) -> Table:
     for result in published:
         table.add_row(f"{result.method} *", figure_text(result.average), figure_text(result.last), style="dim")
     note = f"\n* the paper's, with a {BACKBONES[published[0].backbone]}" if published else ""
-    table.caption = f"percent; average over phases 0..K; base and new after phase K{note}"
+    table.caption = f"percent; average over {averaged(config)}; base and new after phase K{note}"
     return table
 
 
 def paper_rows(document: dict[str, Any]) -> list[PaperResult]:
     """The paper's DS-AL and ACIL where it has them for this data set and K, with half of the classes as base."""
     phases, origin = document["phases"], document["provenance"]
-    half = 2 * phases[0]["classes_seen"] == phases[-1]["classes_seen"]
-    if not half or origin["image_dataset"] is None or "shots" in document["config"]:
+    known = is_the_papers_setting(document["config"], phases[0]["classes_seen"], phases[-1]["classes_seen"])
+    if not known or origin["image_dataset"] is None:
         return []
     wide = str(origin["backbone"].get("architecture", "")).startswith("resnet18")
     return [
         result
-        for result in paper_results(origin["image_dataset"], len(phases) - 1)
+        for result in paper_results(origin["image_dataset"], document["config"]["phases"])
         if result.method in ("DS-AL", "ACIL") and (result.backbone == "resnet18") == wide
     ]
+
+
+def averaged(config: dict[str, Any]) -> str:
+    """What the average is over, in words."""
+    return f"phases 0..K, every {config['eval_every']}th" if "eval_every" in config else "phases 0..K"
 
 
 def spread_text(values: dict[str, Any] | None) -> str:

@@ -21,7 +21,7 @@ class Checkpoint:
     """Where one seed of a run stands.
 
     Attributes:
-        results: of the phases done, from phase 0 on.
+        results: of the tests done, from phase 0 on.
         state: of the method after them; None once the seed is finished.
         stored_bytes: what the method keeps between phases, after the last phase done.
     """
@@ -45,7 +45,12 @@ def save_checkpoint(path: Path, results: Sequence[PhaseResult], method: Method, 
     state = method.state()
     arrays = {f"counts{result.phase}": result.counts for result in results}
     arrays["seconds"] = np.array([(result.learn_seconds, result.evaluate_seconds) for result in results])
-    facts = {"kind": _KIND, "phases": len(results), "stored_bytes": state.nbytes, "finished": finished}
+    facts = {
+        "kind": _KIND,
+        "phases": [result.phase for result in results],
+        "stored_bytes": state.nbytes,
+        "finished": finished,
+    }
     if not finished:
         arrays.update({f"method.{name}": array for name, array in state.arrays.items()})
         facts["method"] = state.facts
@@ -65,7 +70,7 @@ def load_checkpoint(path: Path) -> Checkpoint | None:
     try:
         results = tuple(
             PhaseResult(k, arrays[f"counts{k}"], float(learn), float(evaluate))
-            for k, (learn, evaluate) in zip(range(facts["phases"]), arrays["seconds"], strict=True)
+            for k, (learn, evaluate) in zip(facts["phases"], arrays["seconds"], strict=True)
         )
         own = {name.removeprefix("method."): array for name, array in arrays.items() if name.startswith("method.")}
         state = None if facts["finished"] else State(own, facts["method"])

@@ -96,7 +96,7 @@ def _row(document: Mapping[str, Any]) -> dict[str, Any]:
     costs = ("peak_memory_bytes", "stored_bytes", "exemplar_free")
     return {
         "method": document["method"],
-        "phases": len(document["phases"]) - 1,
+        "phases": document["config"]["phases"],
         "seeds": document["seeds"],
         **{name: document[name] for name in accuracies},
         "seconds": sum(phase["seconds"]["mean"] for phase in document["phases"]),

@@ -41,6 +41,7 @@ class Experiment:
         base_classes: classes of phase 0; None for half of them.
         class_order: ``natural``, or the seed of a permutation.
         shots: training samples of each class after phase 0; None for all.
+        eval_every: test after every so many phases, and after the last.
         expansion: kind of expansion.
         expansion_size: its width d_B.
         gamma: ridge penalty of the main stream.
@@ -62,6 +63,7 @@ class Experiment:
     base_classes: int | None = None
     class_order: str = "natural"
     shots: int | None = None
+    eval_every: int = 1
     expansion: str | None = None
     expansion_size: int | None = None
     gamma: float | None = None
@@ -76,6 +78,8 @@ class Experiment:
             raise InputError(f"seeds must be one or more different numbers, got {self.seeds}")
         if self.shots is not None and self.shots < 1:
             raise InputError(f"shots must be 1 or more, got {self.shots}")
+        if self.eval_every < 1:
+            raise InputError(f"eval-every must be 1 or more, got {self.eval_every}")
 
     def build_method(self, seed: int) -> Method:
         """A fresh method with the options given; one that it does not take is refused."""
@@ -139,6 +143,7 @@ def settle(experiment: Experiment, data: FeatureSet) -> Setting:
         "base_classes": scenario.seen(0),
         "class_order": experiment.class_order,
         **({} if experiment.shots is None else {"shots": experiment.shots}),
+        **({} if experiment.eval_every == 1 else {"eval_every": experiment.eval_every}),
         **{name: getattr(method, name) for name in signature(type(method)).parameters if name != "seed"},
         "seeds": list(experiment.seeds),
     }

@@ -2,8 +2,8 @@
 
 Throughout, ``counts[k]`` is the confusion matrix after phase k: entry (i, j) counts the test samples of class i that
 were taken for class j, over all classes seen, in order of arrival, (seen, seen). ``groups[k]`` is the range of the
-classes that arrived in phase k. a(k, j) is the accuracy on the classes of group j after phase k, with all classes seen
-so far competing.
+classes that arrived in phase k; where not every phase was tested, k numbers the tests. a(k, j) is the accuracy on the
+classes of group j after phase k, with all classes seen so far competing.
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@ from their own papers; PASS and IL2A (marked with an asterisk) were run by the p
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 # Cells as printed: brackets for ResNet-18 on CIFAR-100, * for reproduced by the authors, - for not available.
 # Columns: CIFAR-100, ImageNet-100, ImageNet-Full, each with K = 5, 25, 50.
@@ -105,6 +106,11 @@ def paper_results(dataset: str, phases: int, method: str | None = None) -> tuple
         for result in TABLE_1
         if (result.dataset, result.phases) == (dataset, phases) and method in (None, result.method.lower())
     )
+
+
+def is_the_papers_setting(config: Mapping[str, Any], base: int, classes: int) -> bool:
+    """Whether a run may stand beside the paper's: half of the classes first, all samples, a test after every phase."""
+    return 2 * base == classes and "shots" not in config and "eval_every" not in config
 
 
 _Key = tuple[str, bool, str, str, int, bool]

@@ -1,4 +1,8 @@
-"""The protocol: learn a phase, test on all classes seen so far, and so on to the last phase."""
+"""The protocol: learn a phase, test on all classes seen so far, and so on to the last phase.
+
+Where phases are tiny, testing takes longer than learning; then every n-th phase may be tested alone, and the classes
+that arrived since the last test are one group.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +37,12 @@ class Split(Protocol):
 
 @dataclass(frozen=True)
 class PhaseResult:
-    """What one phase gave.
+    """What a phase gave after which was tested.
 
     Attributes:
         phase: k, from 0.
         counts: confusion counts over the classes seen, in order of arrival: (seen, seen), true x predicted.
-        learn_seconds: wall-clock time of learning the phase.
+        learn_seconds: wall-clock time of learning since the last test: this phase, and those before it untested.
         evaluate_seconds: wall-clock time of scoring the test samples of all classes seen.
     """
 
@@ -48,11 +52,14 @@ class PhaseResult:
     evaluate_seconds: float
 
 
-def run_phases(method: Method, data: Split, scenario: Scenario, start: int = 0) -> Iterator[PhaseResult]:
-    """Learn and test phase by phase, from phase ``start`` (whose predecessors ``method`` has learned) to the last.
+def run_phases(
+    method: Method, data: Split, scenario: Scenario, start: int = 0, every: int = 1
+) -> Iterator[PhaseResult]:
+    """Learn phase by phase, from phase ``start`` (whose predecessors ``method`` has learned) to the last, and test.
 
-    The method rests while the caller has the result: it may be saved then. In a team of processes each tests its share
-    of the samples, and all get the same counts.
+    Tests come after phases 0, ``every``, 2 ``every`` ... and the last. The method rests while the caller has the
+    result: it may be saved then. In a team of processes each tests its share of the samples, and all get the same
+    counts.
 
     Raises:
         InputError: a phase has no training or no test samples.
@@ -63,15 +70,19 @@ def run_phases(method: Method, data: Split, scenario: Scenario, start: int = 0) 
         for k in range(len(scenario.phases)):
             if not len(scenario.phase_rows(labels, k)):
                 raise InputError(f"phase {k} has no {part} samples; every phase needs some")
+    learning = 0.0
     for k in range(start, len(scenario.phases)):
         rows = scenario.phase_rows(data.train_y, k)
         began = perf_counter()
         method.learn(data.train_x[rows], train_y[rows], scenario.phases[k])
         learned = perf_counter()
+        learning += learned - began
+        if k % every and k != scenario.last:
+            continue
         rows = scenario.seen_rows(data.test_y, k)
         rows = rows[team.share(len(rows))]
         predicted = method.predict(data.test_x[rows]) if len(rows) else rows
         counts = confusion_counts(test_y[rows], predicted, scenario.seen(k))
         team.sum_(torch.from_numpy(counts))
-        done = perf_counter()
-        yield PhaseResult(k, counts, learned - began, done - learned)
+        yield PhaseResult(k, counts, learning, perf_counter() - learned)
+        learning = 0.0

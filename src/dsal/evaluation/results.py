@@ -11,6 +11,7 @@ import csv
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,8 @@ BySeed = Mapping[int, Sequence[PhaseResult]]
 
 def build_results(setting: Setting, results: BySeed, provenance: dict[str, Any], stored_bytes: int) -> dict[str, Any]:
     """The document of a finished run, as JSON holds it."""
-    groups = setting.scenario.phases
+    tested = [result.phase for result in next(iter(results.values()))]
+    groups = [range(*ends) for ends in pairwise([0, *(setting.scenario.seen(k) for k in tested)])]
     base = groups[0]
     counts = [[result.counts for result in of_seed] for of_seed in results.values()]
     last = [of_seed[-1] for of_seed in counts]
@@ -48,7 +50,10 @@ def build_results(setting: Setting, results: BySeed, provenance: dict[str, Any],
         "seeds": list(results),
         "seed_varies": method.seed_varies or "nothing",
         "class_names": [setting.data.class_names[label] for label in setting.scenario.order],
-        "phases": [_phase(k, groups, [of_seed[k] for of_seed in results.values()]) for k in range(len(groups))],
+        "phases": [
+            _phase(group, base, by_seed)
+            for group, by_seed in zip(groups, zip(*results.values(), strict=True), strict=True)
+        ],
         "average_accuracy": _spread([metrics.average_accuracy(c) for c in counts]),
         "last_accuracy": _spread([metrics.accuracy(c) for c in last]),
         "base_accuracy": _spread([metrics.base_accuracy(c, base) for c in last]),
@@ -120,15 +125,15 @@ def read_config(out: Path) -> dict[str, Any] | None:
         raise FileFormatError(f"{path} is not TOML: {error}") from error
 
 
-def _phase(k: int, groups: Sequence[range], by_seed: Sequence[PhaseResult]) -> dict[str, Any]:
+def _phase(group: range, base: range, by_seed: Sequence[PhaseResult]) -> dict[str, Any]:
     counts = [result.counts for result in by_seed]
     return {
-        "phase": k,
-        "classes_seen": groups[k].stop,
-        "new_classes": list(groups[k]),
+        "phase": by_seed[0].phase,
+        "classes_seen": group.stop,
+        "new_classes": list(group),
         "accuracy": _spread([metrics.accuracy(c) for c in counts]),
-        "accuracy_base": _spread([metrics.base_accuracy(c, groups[0]) for c in counts]),
-        "accuracy_new": _spread([metrics.new_accuracy(c, groups[0]) for c in counts]),
+        "accuracy_base": _spread([metrics.base_accuracy(c, base) for c in counts]),
+        "accuracy_new": _spread([metrics.new_accuracy(c, base) for c in counts]),
         "seconds": _spread([result.learn_seconds for result in by_seed]),
         "seconds_evaluate": _spread([result.evaluate_seconds for result in by_seed]),
     }

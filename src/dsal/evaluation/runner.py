@@ -66,9 +66,10 @@ def run_experiment(
         else:
             method = METHODS.get(setting.experiment.method).from_state(checkpoint.state)
         saved = monotonic()
-        for result in run_phases(method, setting.data, setting.scenario, start=len(done)):
+        start = done[-1].phase + 1 if done else 0
+        for result in run_phases(method, setting.data, setting.scenario, start, setting.experiment.eval_every):
             done.append(result)
-            finished = len(done) == len(setting.scenario.phases)
+            finished = result.phase == setting.scenario.last
             if team.leads and (finished or monotonic() - saved >= checkpoint_seconds):
                 stored_bytes = save_checkpoint(path, done, method, finished=finished)
                 saved = monotonic()

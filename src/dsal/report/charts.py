@@ -140,11 +140,12 @@ def _lines(runs: Numbered, measure: Callable[[Phase], Value | None]) -> tuple[Li
 
 def _phase_axis(runs: Numbered) -> Axis:
     """Phases where all runs share one schedule, else classes seen."""
-    schedules = {tuple(phase.classes_seen for phase in run.phases) for _, run in runs}
-    low, high = min(schedule[0] for schedule in schedules), max(schedule[-1] for schedule in schedules)
+    schedules = {tuple((phase.number, phase.classes_seen) for phase in run.phases) for _, run in runs}
+    low, high = min(schedule[0][1] for schedule in schedules), max(schedule[-1][1] for schedule in schedules)
     if len(schedules) == 1:
-        seen = next(iter(schedules))
-        ticks = tuple((float(seen[phase]), f"{phase}\n({seen[phase]})") for phase in pick_phases(len(seen) - 1))
+        schedule = next(iter(schedules))
+        picked = [schedule[test] for test in pick_phases(len(schedule) - 1)]
+        ticks = tuple((float(seen), f"{phase}\n({seen})") for phase, seen in picked)
         title = "phase (classes seen)"
     else:
         ticks = tuple(tick for tick in value_axis([low, high], top=None)[2] if low <= tick[0] <= high)

@@ -50,7 +50,7 @@ class Confusion:
 
 def confusion_of(run: Run) -> Confusion | None:
     """The run's confusion counts, merged and thinned for display; ``None`` where the run kept none."""
-    picked = np.unique(np.linspace(0, run.increments, min(PHASES, len(run.phases))).round().astype(int))
+    picked = np.unique(np.linspace(0, len(run.phases) - 1, min(PHASES, len(run.phases))).round().astype(int))
     phases = [run.phases[index] for index in picked]
     group = -(-run.classes // SIDE)
     found = [(_merged(counts, group), _worst(counts)) for counts in run.confusion(phases)]

@@ -1,10 +1,10 @@
-"""The paper's own numbers for a run: same data set, same K, half of the classes in phase 0, all training samples."""
+"""The paper's own numbers for a run: same data set, same K, as the paper sets it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dsal.evaluation.paper_numbers import Figure, PaperResult, paper_results
+from dsal.evaluation.paper_numbers import Figure, PaperResult, is_the_papers_setting, paper_results
 from dsal.report.runs import Run, Value
 
 _BACKBONES = {"resnet32": "ResNet-32", "resnet18": "ResNet-18"}
@@ -12,7 +12,7 @@ _BACKBONES = {"resnet32": "ResNet-32", "resnet18": "ResNet-18"}
 
 def comparable_results(run: Run) -> tuple[PaperResult, ...]:
     """All methods of the paper in the run's setting; empty where the paper has no such setting."""
-    if 2 * run.phases[0].classes_seen != run.classes or "shots" in run.config:
+    if not is_the_papers_setting(run.config, run.phases[0].classes_seen, run.classes):
         return ()
     return paper_results(run.family, run.increments)
 

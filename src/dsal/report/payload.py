@@ -57,7 +57,7 @@ def _matrix_data(run: Run, matrix: Confusion, names: int) -> dict[str, Any]:
         "group": matrix.group,
         "phases": matrix.phases,
         "seen": matrix.seen,
-        "accuracy": [round(run.phases[phase].accuracy.mean, 2) for phase in matrix.phases],
+        "accuracy": [round(phase.accuracy.mean, 2) for phase in run.phases if phase.number in matrix.phases],
         "pairs": [[[p.true, p.predicted, p.count, p.total] for p in pairs] for pairs in matrix.pairs],
         "width": width,
         "counts": packed,

@@ -87,7 +87,7 @@ class Run:
     @property
     def increments(self) -> int:
         """The paper's K: phases after phase 0."""
-        return len(self.phases) - 1
+        return self.phases[-1].number
 
     @property
     def classes(self) -> int:
@@ -183,13 +183,14 @@ def _labelled(runs: Sequence[Run]) -> tuple[Run, ...]:
 def _run(path: Path, doc: Mapping[str, Any]) -> Run:
     try:
         phases = tuple(_phase(entry) for entry in doc["phases"])
-        if [phase.number for phase in phases] != list(range(len(phases))) or not phases:
-            raise ValueError("phases are not 0, 1, 2 ...")
+        numbers = [phase.number for phase in phases]
+        if not numbers or numbers[0] != 0 or numbers != sorted(set(numbers)):
+            raise ValueError("phases do not count up from 0")
         if len(doc["class_names"]) < phases[-1].classes_seen:
             raise ValueError(f"{len(doc['class_names'])} names for {phases[-1].classes_seen} classes")
         return Run(
             path=path,
-            label=f"{method_title(str(doc['method']))}, K = {len(phases) - 1}",
+            label=f"{method_title(str(doc['method']))}, K = {numbers[-1]}",
             method=str(doc["method"]),
             config=dict(doc["config"]),
             seeds=tuple(int(seed) for seed in doc["seeds"]),

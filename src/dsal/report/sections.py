@@ -15,7 +15,7 @@ from dsal.report.tables import comparison_table, cost_table, paper_table, phase_
 
 DEFINITIONS = (
     ("Accuracy at phase k", "Top-1, on the test images of all classes seen up to phase k, which all compete."),
-    ("Average", "The mean of the accuracies at phases 0 to K, phase 0 included."),
+    ("Average", "The mean of the accuracies at all phases tested, phase 0 included."),
     ("Last", "The accuracy at phase K."),
     ("Base, new at end", "At phase K: the accuracy on the classes of phase 0, and on those of all later phases."),
     (
