@@ -11,7 +11,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from dsal.cli.table import BACKBONES, averaged, figure_text, print_table, spread_text
+from dsal.cli.table import averaged, figure_text, print_table, spread_text
 from dsal.evaluation.paper_numbers import PaperResult, is_the_papers_setting, paper_results
 
 _ACCURACIES = ("average_accuracy", "last_accuracy", "base_accuracy", "new_accuracy", "forgetting")
@@ -50,7 +50,7 @@ def comparison_table(runs: Sequence[dict[str, Any]], paper: Sequence[PaperResult
             "yes" if run["exemplar_free"] else "no",
         )
     for result in paper:
-        name = f"{result.method}, paper ({BACKBONES[result.backbone]})"
+        name = f"{result.method}, paper ({result.backbone_title})"
         table.add_row(name, figure_text(result.average), figure_text(result.last), style="dim")
     return table
 

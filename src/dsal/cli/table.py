@@ -13,8 +13,6 @@ from rich.table import Table
 
 from dsal.evaluation.paper_numbers import Figure, PaperResult, is_the_papers_setting, paper_results
 
-BACKBONES = {"resnet32": "ResNet-32", "resnet18": "ResNet-18"}
-
 
 def show_results(document: dict[str, Any], *, as_json: bool) -> None:
     """Print the results for people or for machines."""
@@ -50,7 +48,7 @@ def results_table(document: dict[str, Any]) -> Table:
     published = paper_rows(document)
     for result in published:
         table.add_row(f"{result.method} *", figure_text(result.average), figure_text(result.last), style="dim")
-    note = f"\n* the paper's, with a {BACKBONES[published[0].backbone]}" if published else ""
+    note = f"\n* the paper's, with a {published[0].backbone_title}" if published else ""
     table.caption = f"percent; average over {averaged(config)}; base and new after phase K{note}"
     return table
 

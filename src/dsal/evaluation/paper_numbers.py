@@ -78,6 +78,11 @@ class PaperResult:
     last: Figure | None
     reproduced: bool
 
+    @property
+    def backbone_title(self) -> str:
+        """The backbone as the paper spells it."""
+        return {"resnet32": "ResNet-32", "resnet18": "ResNet-18"}[self.backbone]
+
 
 @dataclass(frozen=True)
 class Ablation:

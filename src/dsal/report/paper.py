@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from dsal.evaluation.paper_numbers import Figure, PaperResult, is_the_papers_setting, paper_results
 from dsal.report.runs import Run, Value
 
-_BACKBONES = {"resnet32": "ResNet-32", "resnet18": "ResNet-18"}
-
 
 def comparable_results(run: Run) -> tuple[PaperResult, ...]:
     """All methods of the paper in the run's setting; empty where the paper has no such setting."""
@@ -27,11 +25,6 @@ def own_result(run: Run) -> PaperResult | None:
 def own_results(runs: Iterable[Run]) -> tuple[PaperResult, ...]:
     """The paper's results for the runs' methods, each once."""
     return tuple(dict.fromkeys(result for run in runs if (result := own_result(run)) is not None))
-
-
-def backbone_title(result: PaperResult) -> str:
-    """The backbone as the paper spells it."""
-    return _BACKBONES[result.backbone]
 
 
 def value_of(figure: Figure | None) -> Value | None:

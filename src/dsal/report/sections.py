@@ -8,7 +8,7 @@ from dsal.report.charts import Chart
 from dsal.report.confusion import Confusion
 from dsal.report.facets import Facet
 from dsal.report.markup import Markup, el, join
-from dsal.report.paper import backbone_title, comparable_results, own_result, own_results, value_of
+from dsal.report.paper import comparable_results, own_result, own_results, value_of
 from dsal.report.runs import Run, Value
 from dsal.report.svg import draw_chart, draw_paper_swatch, draw_swatch
 from dsal.report.tables import comparison_table, cost_table, paper_table, phase_table, signed, summary_table
@@ -181,7 +181,7 @@ def _notes(runs: Sequence[Run]) -> list[str]:
     """What a reader must know before comparing: what seeds vary, and backbones that saw unknown classes."""
     varied = {run.seed_varies for run in runs if len(run.seeds) > 1}
     notes = [f"A seed varies {', and elsewhere '.join(sorted(varied))}."] if varied else []
-    backbones = dict.fromkeys(backbone_title(result) for result in own_results(runs))
+    backbones = dict.fromkeys(result.backbone_title for result in own_results(runs))
     if backbones:
         notes.append(f"Marked as the paper's: Table 1 of Zhuang et al., AAAI 2024, with {' and '.join(backbones)}.")
     for run in runs:

@@ -7,7 +7,7 @@ from typing import Any
 
 from dsal.evaluation.paper_numbers import PaperResult
 from dsal.report.markup import Child, Markup, el
-from dsal.report.paper import backbone_title, value_of
+from dsal.report.paper import value_of
 from dsal.report.runs import Run, Value, dataset_title
 from dsal.report.svg import draw_paper_swatch, draw_swatch
 
@@ -41,7 +41,7 @@ def paper_table(results: Sequence[PaperResult]) -> Markup:
         (
             result.method + (", run by the paper's authors" if result.reproduced else ""),
             "yes" if result.exemplar_free else "no",
-            f"{dataset_title(result.dataset)}, {backbone_title(result)}",
+            f"{dataset_title(result.dataset)}, {result.backbone_title}",
             el("td", result.phases, class_="num", data_sort=result.phases),
             value_cell(value_of(result.average)),
             value_cell(value_of(result.last)),
