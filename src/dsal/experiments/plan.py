@@ -53,7 +53,7 @@ class Plan:
     seeds: tuple[int, ...] = (0, 1, 2)
     phases: tuple[int, ...] = (5, 25, 50)
     growing: tuple[int, ...] = (5, 10, 25, 50)
-    growing_characters: tuple[int, ...] = (5, 10, 25, 50, 100, 250, 500)
+    growing_characters: tuple[int, ...] = (5, 25, 100, 500)
     activations: tuple[str, ...] = activations.names()
 
     def experiment(self, need: Need, method: str = "ds-al", seeds: tuple[int, ...] | None = None) -> Experiment:
