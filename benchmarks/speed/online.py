@@ -65,4 +65,4 @@ def run(small: bool) -> Record:
 def _plot(record: Record, axes: Any) -> None:
     bars = axes.barh([row[0] for row in record.rows][::-1], [row[1] for row in record.rows][::-1], log=True)
     axes.bar_label(bars, fmt="%.2f s", padding=3)
-    axes.set(xlabel="seconds")
+    axes.set(xlabel="seconds", xlim=(None, 4 * max(row[1] for row in record.rows)))

@@ -74,4 +74,4 @@ def _plot(record: Record, axes: Any) -> None:
         times = measured["seconds"]
         axes.plot(np.linspace(0, 1, len(times)), times, label=f"K = {count}, {measured['rows'][0]} rows", linewidth=1)
     axes.set(xlabel="share of the phases", ylabel="seconds per phase", yscale="log")
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, ncol=4, loc="upper center", bbox_to_anchor=(0.5, -0.15))
