@@ -25,6 +25,9 @@ def reproduce(
     ] = None,
     expansion_size: Annotated[int | None, typer.Option(help="d_B for CIFAR-100.", show_default="8192")] = None,
     seeds: Annotated[str | None, typer.Option(help="Seeds of the projection.", show_default="0,1,2")] = None,
+    activations: Annotated[
+        str | None, typer.Option(help="Activations of Fig. 5.", show_default="gelu,hardswish,mish,sigmoid,tanh")
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A tiny version of everything, to see it work.")] = False,
 ) -> None:
     """Reproduce tables and figures of the paper; results, figures and pages go to a folder.
@@ -49,6 +52,7 @@ def reproduce(
         "data_root": None if data_root is None else str(data_root),
         **({} if expansion_size is None else {"expansion_size": expansion_size}),
         **({} if seeds is None else {"seeds": read_seeds(seeds)}),
+        **({} if activations is None else {"activations": tuple(activations.split(","))}),
     }
     plan = quick_plan(**options) if quick else Plan(**options)
     if characters is None:

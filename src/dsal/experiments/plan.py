@@ -52,9 +52,13 @@ class Plan:
     compensation: float = 0.6
     seeds: tuple[int, ...] = (0, 1, 2)
     phases: tuple[int, ...] = (5, 25, 50)
-    growing: tuple[int, ...] = (5, 10, 25, 50)
+    growing: tuple[int, ...] = (5, 25, 50)
     growing_characters: tuple[int, ...] = (5, 25, 100, 500)
-    activations: tuple[str, ...] = activations.names()
+    activations: tuple[str, ...] = ("gelu", "hardswish", "mish", "sigmoid", "tanh")
+
+    def __post_init__(self) -> None:
+        for name in self.activations:
+            activations.get(name)  # an unknown one is told now, not after an hour
 
     def experiment(self, need: Need, method: str = "ds-al", seeds: tuple[int, ...] | None = None) -> Experiment:
         """The run that a need stands for, as ``dsal run`` would be asked for it."""
