@@ -75,5 +75,5 @@ def load_checkpoint(path: Path) -> Checkpoint | None:
         own = {name.removeprefix("method."): array for name, array in arrays.items() if name.startswith("method.")}
         state = None if facts["finished"] else State(own, facts["method"])
         return Checkpoint(results, state, facts["stored_bytes"])
-    except (KeyError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise FileFormatError(f"{path} is not the state of a run: {error!r}. Delete it to begin again.") from error
