@@ -36,7 +36,7 @@ def auto(phases: list[Rows]) -> DSALClassifier:
 def test_the_model_is_that_of_the_numbers_given_by_hand(
     auto: DSALClassifier, phases: list[Rows], sample: FeatureSet
 ) -> None:
-    by_hand = learned(phases, gamma=auto.gamma_, gamma_comp=auto.gamma_comp_, compensation=auto.compensation_)
+    by_hand = learned(phases, gamma=auto.gamma_, compensation=auto.compensation_)
     assert auto.gamma_ in GAMMAS
     assert 0.1 < auto.compensation_ < 3
     assert (by_hand.gamma_, by_hand.compensation_) == (auto.gamma_, auto.compensation_)

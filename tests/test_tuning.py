@@ -118,7 +118,7 @@ def test_the_choice_wins_most_of_what_compensation_can_win(sample: FeatureSet) -
     """Three quarters and more of the gain of the best gamma and C of a grid, read on test data, over C = 0."""
     setting = Setting(Experiment(phases=5), sample, Scenario.deal(100, phases=5), "base classes", {})
     *_, chosen = auto.tune(setting, size=128)
-    found = auto.check(setting, chosen, size=128)
+    found = auto.check(setting, chosen.gamma, chosen.ratio, size=128)
     without = train(sample, setting.scenario, [Stream()], size=128, gamma=0.1, ratio=0.0, seed=0)["tanh"]
     main = 100 * without.hits[-1].sum() / without.totals.sum()
     assert found.loss == found.best_last - found.last >= 0

@@ -34,7 +34,8 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
         expansion_size: d_B, width of the expansion. Memory is 16 d_B^2 bytes; time per row grows with d_B^2.
         gamma: ridge of the main stream; ``"auto"`` chooses it in the first phase by leave-one-out errors, at about
             twice the time of that phase, and keeps it.
-        gamma_comp: ridge of the compensation stream; as ``gamma`` by default: the same number, or chosen likewise.
+        gamma_comp: ridge of the compensation stream; that of the main stream by default; ``"auto"`` chooses it in the
+            same way, from the main stream's residues, which does not always pay: see docs/tuning.md.
         compensation: C, weight of the compensation stream; may be changed at any time. 0 gives the answers of ACIL;
             None does not learn the compensation stream at all, at half the memory and time; ``"auto"`` follows the
             phases learned, by leave-one-out errors of their rows.

@@ -17,7 +17,7 @@ from dsal.blas import Backend
 from dsal.classifier.calibration import Calibration, rows_wanted
 from dsal.classifier.inputs import Phase, make_block
 from dsal.classifier.labels import columns_of, kind_of
-from dsal.classifier.options import Options
+from dsal.classifier.options import Options, is_auto
 from dsal.errors import InputError
 from dsal.expansion import Expansion
 from dsal.head import AnalyticHead
@@ -248,9 +248,10 @@ def _gammas(options: Options, expansion: Expansion, phase: Phase, compensated: b
         classes=len(phase.labels),
         backend=options.backend,
     )
-    if gamma is None or (compensated and gamma_comp is None):
+    chooses = compensated and is_auto(gamma_comp)
+    if gamma is None or chooses:
         choice, main = choose(options.main_activation, gammas=GAMMAS if gamma is None else (gamma,))
         gamma = choice.gamma
-        if compensated and gamma_comp is None:
-            gamma_comp = choose(options.activation, after=main)[0].gamma
-    return gamma, gamma if gamma_comp is None else gamma_comp
+    if chooses:
+        gamma_comp = choose(options.activation, after=main)[0].gamma
+    return gamma, gamma_comp if isinstance(gamma_comp, float) else gamma

@@ -24,7 +24,7 @@ class Options:
 
     size: int
     gamma: float | None  # None: to be chosen in the first phase
-    gamma_comp: float | None  # likewise
+    gamma_comp: float | str | None  # None: that of the main stream; "auto": to be chosen in the first phase
     activation: Activation
     main_activation: Activation
     expansion: type[Expansion]
@@ -37,13 +37,13 @@ class Options:
         size = estimator.expansion_size
         if not isinstance(size, Integral) or isinstance(size, bool) or size < 1:
             raise InputError(f"expansion_size must be a positive integer, not {size!r}")
-        comp = estimator.gamma if estimator.gamma_comp is None else estimator.gamma_comp
+        comp = estimator.gamma_comp
         if not is_auto(estimator.compensation):
             checked_compensation(estimator.compensation)
         return cls(
             size=int(size),
             gamma=None if is_auto(estimator.gamma) else positive("gamma", estimator.gamma),
-            gamma_comp=None if is_auto(comp) else positive("gamma_comp", comp),
+            gamma_comp=comp if comp is None or is_auto(comp) else positive("gamma_comp", comp),
             activation=resolve(estimator.activation),
             main_activation=resolve(estimator.main_activation),
             expansion=expansions.get(estimator.expansion),

@@ -29,9 +29,9 @@ def tune(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Choose gamma, gamma_comp and the compensation ratio C by leave-one-out errors, without test data.
+    """Choose gamma and the compensation ratio C by leave-one-out errors, without test data.
 
-    gamma is chosen in phase 0, for each stream; C follows from the samples of every phase as it comes. None is kept.
+    gamma is chosen in phase 0; C follows from the samples of every phase as it comes, none of which is kept.
     """
     from json import dumps
 
@@ -55,23 +55,20 @@ def tune(
         setting = prepare(experiment, progress)
     ratios = []
     for chosen in auto.tune(setting, size=expansion_size, activation=activation, seed=seed):
-        display.note(
-            f"phase {chosen.phase:>3}/{phases}  gamma {chosen.gamma:g}, {chosen.gamma_comp:g}  C {chosen.ratio:.3f}"
-        )
+        display.note(f"phase {chosen.phase:>3}/{phases}  gamma {chosen.gamma:g}  C {chosen.ratio:.3f}")
         ratios.append(chosen.ratio)
     result = {
         "gamma": chosen.gamma,
-        "gamma_comp": chosen.gamma_comp,
-        "compensation": chosen.ratio,
+        "compensation": ratios[-1],
         "compensation_by_phase": ratios,
     }
     if check:
-        found = auto.check(setting, chosen, size=expansion_size, activation=activation, seed=seed)
+        found = auto.check(setting, chosen.gamma, ratios[-1], size=expansion_size, activation=activation, seed=seed)
         result["check"] = {**vars(found), "loss": found.loss}
     if json:
         typer.echo(dumps(result, indent=1))
         return
-    typer.echo(f"gamma {chosen.gamma:g}\ngamma_comp {chosen.gamma_comp:g}\ncompensation {chosen.ratio:.3f}")
+    typer.echo(f"gamma {chosen.gamma:g}\ncompensation {ratios[-1]:.3f}")
     if check:
         typer.echo(
             f"last accuracy on test {found.last:.2f}; best of the grid {found.best_last:.2f} at gamma "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from dsal.classifier import DSALClassifier
 from dsal.evaluation.experiment import Setting
@@ -16,11 +15,10 @@ CHECKED_GAMMAS = (0.01, 0.1, 1.0, 10.0, 100.0)
 
 @dataclass(frozen=True)
 class Chosen:
-    """After a phase: both gammas, chosen in phase 0 and kept, and C, from all phases so far."""
+    """After a phase: gamma, chosen in phase 0 and kept, and C, from all phases so far."""
 
     phase: int
     gamma: float
-    gamma_comp: float
     ratio: float
 
 
@@ -56,25 +54,30 @@ def tune(setting: Setting, *, size: int, activation: str = "tanh", seed: int = 0
     for k in range(len(scenario.phases)):
         rows = scenario.phase_rows(data.train_y, k)
         model.partial_fit(data.train_x[rows], positions[rows])
-        yield Chosen(k, model.gamma_, model.gamma_comp_, model.compensation_)
+        yield Chosen(k, model.gamma_, model.compensation_)
 
 
 def check(
     setting: Setting,
-    chosen: Chosen,
+    gamma: float,
+    ratio: float,
     *,
     size: int,
     activation: str = "tanh",
     seed: int = 0,
     gammas: Sequence[float] = CHECKED_GAMMAS,
 ) -> Check:
-    """Compare a choice with the best of ``gammas``, the same for both streams, x C = 0 .. 2 on test data."""
+    """Compare a choice with the best of ``gammas`` x C = 0 .. 2 on test data: six trainings."""
     stream = Stream(activation)
-    learn = partial(train, setting.data, setting.scenario, [stream], size=size, ratio=chosen.ratio, seed=seed)
-    measured = learn(gamma=chosen.gamma, gamma_comp=chosen.gamma_comp)[stream.name]
-    last, found = percent(measured.hits[-1], measured.totals), []
-    for gamma in gammas:
-        measured = learn(gamma=gamma)[stream.name]
-        found += [(percent(hits, measured.totals), gamma, c) for c, hits in zip(RATIOS, measured.grid, strict=True)]
+
+    def trained(gamma: float, ratio: float) -> tuple[float, list[float]]:
+        measured = train(setting.data, setting.scenario, [stream], size=size, gamma=gamma, ratio=ratio, seed=seed)[
+            stream.name
+        ]
+        grid = [percent(hits, measured.totals) for hits in measured.grid]
+        return percent(measured.hits[-1], measured.totals), grid
+
+    last, _ = trained(gamma, ratio)
+    found = [(value, tried, RATIOS[place]) for tried in gammas for place, value in enumerate(trained(tried, ratio)[1])]
     best, best_gamma, best_ratio = max(found, key=lambda entry: entry[0])
     return Check(last, best, best_gamma, best_ratio)

@@ -77,15 +77,7 @@ class Measurement:
 
 
 def train(
-    data: Split,
-    scenario: Scenario,
-    streams: Sequence[Stream],
-    *,
-    size: int,
-    gamma: float,
-    ratio: float,
-    seed: int,
-    gamma_comp: float | None = None,
+    data: Split, scenario: Scenario, streams: Sequence[Stream], *, size: int, gamma: float, ratio: float, seed: int
 ) -> dict[str, Measurement]:
     """Learn and test all phases.
 
@@ -94,17 +86,15 @@ def train(
         scenario: which classes arrive when.
         streams: the compensation streams to learn beside the main one.
         size: d_B.
-        gamma: ridge of the main stream.
+        gamma: ridge of all streams.
         ratio: C to test with after every phase.
         seed: of the random projection.
-        gamma_comp: ridge of the compensation streams; None for ``gamma``.
 
     Returns:
         A measurement for ``"main"`` and for the name of each stream.
     """
     train_y, test_y = scenario.positions(data.train_y), scenario.positions(data.test_y)
-    gammas = gamma, gamma if gamma_comp is None else gamma_comp
-    learner = _Learner(data.train_x.shape[1], size, gammas, seed, streams)
+    learner = _Learner(data.train_x.shape[1], size, gamma, seed, streams)
     records = {name: _Record() for name in (MAIN, *(stream.name for stream in streams))}
     for k, classes in enumerate(scenario.phases):
         rows, tested = scenario.phase_rows(data.train_y, k), scenario.seen_rows(data.test_y, k)
@@ -166,14 +156,12 @@ class _Record:
 class _Learner:
     """The ridges of all streams on one random projection; :class:`dsal.streams.DualStream` with more than one other."""
 
-    def __init__(
-        self, features: int, size: int, gammas: tuple[float, float], seed: int, streams: Sequence[Stream]
-    ) -> None:
+    def __init__(self, features: int, size: int, gamma: float, seed: int, streams: Sequence[Stream]) -> None:
         self.backend: Backend = backend_for("auto")
         nothing = torch.empty(0, features, dtype=torch.float64)
         self.expansion = RandomProjection.build(features, size, seed, nothing).to(self.backend.device)
-        self.main, self.relu = Ridge(size, gammas[0], self.backend), resolve("relu")
-        self.comps = {stream: Ridge(size, gammas[1], self.backend) for stream in streams}
+        self.main, self.relu = Ridge(size, gamma, self.backend), resolve("relu")
+        self.comps = {stream: Ridge(size, gamma, self.backend) for stream in streams}
 
     def learn(self, X: NDArray[Any], y: NDArray[np.int64], classes: range) -> dict[str, float]:
         """Learn a phase of new classes; returns the seconds of each stream."""
