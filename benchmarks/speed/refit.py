@@ -69,5 +69,4 @@ def _plot(record: Record, axes: Any) -> None:
     axes.plot(record.raw["ours"], "o-", markersize=3, label="ours")
     axes.plot(list(record.raw["refit"]), list(record.raw["refit"].values()), "s--", label="RidgeClassifier, all rows")
     axes.set(xlabel="phase", ylabel="seconds", yscale="log")
-    axes.title.set_fontsize(8)
     axes.legend()

@@ -55,7 +55,6 @@ def _plot(record: Record, axes: Any) -> None:
     axes.loglog([row[0] for row in rows], [row[5] for row in rows], "s-", label="peak memory, GB")
     axes.loglog([row[0] for row in rows], [row[6] for row in rows], "--", label="two squares, GB")
     axes.set(xlabel="d_B")
-    axes.title.set_fontsize(8)
     axes.legend()
 
 

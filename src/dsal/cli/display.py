@@ -23,6 +23,7 @@ from dsal.distributed import current
 from dsal.evaluation import metrics
 from dsal.evaluation.experiment import Progress as PrepareProgress
 from dsal.evaluation.experiment import Setting
+from dsal.evaluation.protocol import is_tested
 from dsal.evaluation.runner import Step
 
 
@@ -79,7 +80,7 @@ class Display:
         work, waiting = {}, 0
         for k in range(len(scenario.phases)):
             waiting += 10 * len(scenario.phase_rows(setting.data.train_y, k))
-            if k % every == 0 or k == scenario.last:
+            if is_tested(k, scenario, every):
                 work[k], waiting = waiting + len(scenario.seen_rows(setting.data.test_y, k)), 0
         accuracies: dict[int, list[float]] = {seed: [] for seed in seeds}
         with self.bar() as bar:

@@ -69,7 +69,7 @@ def paper_rows(document: dict[str, Any]) -> list[PaperResult]:
 
 def averaged(config: dict[str, Any]) -> str:
     """What the average is over, in words."""
-    return f"phases 0..K, every {config['eval_every']}th" if "eval_every" in config else "phases 0..K"
+    return f"phases 0..K, one in {config['eval_every']}" if "eval_every" in config else "phases 0..K"
 
 
 def spread_text(values: dict[str, Any] | None) -> str:

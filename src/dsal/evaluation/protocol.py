@@ -52,14 +52,18 @@ class PhaseResult:
     evaluate_seconds: float
 
 
+def is_tested(k: int, scenario: Scenario, every: int) -> bool:
+    """Whether a test follows phase k: after phases 0, ``every``, 2 ``every`` ... and the last."""
+    return k % every == 0 or k == scenario.last
+
+
 def run_phases(
     method: Method, data: Split, scenario: Scenario, start: int = 0, every: int = 1
 ) -> Iterator[PhaseResult]:
     """Learn phase by phase, from phase ``start`` (whose predecessors ``method`` has learned) to the last, and test.
 
-    Tests come after phases 0, ``every``, 2 ``every`` ... and the last. The method rests while the caller has the
-    result: it may be saved then. In a team of processes each tests its share of the samples, and all get the same
-    counts.
+    The method rests while the caller has a result: it may be saved then. In a team of processes each tests its share of
+    the samples, and all get the same counts.
 
     Raises:
         InputError: a phase has no training or no test samples.
@@ -77,7 +81,7 @@ def run_phases(
         method.learn(data.train_x[rows], train_y[rows], scenario.phases[k])
         learned = perf_counter()
         learning += learned - began
-        if k % every and k != scenario.last:
+        if not is_tested(k, scenario, every):
             continue
         rows = scenario.seen_rows(data.test_y, k)
         rows = rows[team.share(len(rows))]
