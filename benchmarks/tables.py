@@ -1,31 +1,95 @@
-"""Put the tables of ``benchmarks/results/speed`` into docs/speed.md, between its two marks.
+"""Put committed results into the pages that show them, between two marks: docs/speed.md and docs/comparison.md.
 
 python -m benchmarks.tables
 """
 
 from __future__ import annotations
 
+import io
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+from rich.box import MARKDOWN
+from rich.console import Console
+
+from dsal.cli.comparison_table import comparison_table
+from dsal.evaluation.paper_numbers import paper_results
 
 ROOT = Path(__file__).parents[1]
-PAGE, RESULTS = ROOT / "docs" / "speed.md", ROOT / "benchmarks" / "results" / "speed"
+RESULTS = ROOT / "benchmarks" / "results"
 ORDER = ("recursion", "accuracy", "phases", "width", "refit", "online")
 START, END = "<!-- results: python -m benchmarks.tables -->\n", "<!-- end of results -->"
 
 
-def filled(page: str, results: Path) -> str:
-    """The page with the results that are there."""
+def filled(page: str, results: str) -> str:
+    """The page with these results between its marks."""
     before, _, rest = page.partition(START)
     _, _, after = rest.partition(END)
+    return f"{before}{START}\n{results}\n{END}{after}"
+
+
+def speed(folder: Path) -> str:
+    """The tables and pictures of the benchmarks whose results are there."""
     parts = []
     for name in ORDER:
-        table = results / f"{name}.md"
+        table = folder / f"{name}.md"
         if table.is_file():
             title, body = table.read_text(encoding="utf-8").split("\n", 1)
             picture = f"![{title}](../benchmarks/results/speed/{name}.png)"
             parts.append(f"### {name}\n\n{title}.\n{body}\n{picture}\n")
-    return before + START + "\n" + "\n".join(parts) + "\n" * bool(parts) + END + after
+    return "\n".join(parts)
 
+
+def comparison(path: Path) -> str:
+    """The tables of a comparison on CIFAR-100, one for each K, and what tuning chose."""
+    document = json.loads(path.read_text(encoding="utf-8"))
+    runs, tuning, origin = document["runs"], document["tuning"], document["provenance"]
+    parts = []
+    for k in dict.fromkeys(run["phases"] for run in runs):
+        rows = [run for run in runs if run["phases"] == k]
+        names = {run["method"] for run in rows}
+        published = [result for result in paper_results("cifar100", k) if result.method.lower() in names]
+        parts.append(f"### K = {k}\n\n{_markdown(comparison_table(rows, published))}")
+    head = "| method | chosen | held-out | others tried |\n|---|---|---:|---|\n"
+    parts.append("### What tuning chose\n\n" + head + "".join(_tuned(name, tuning[name]) for name in sorted(tuning)))
+    parts.append(
+        f"dsal {origin['dsal']}, commit {origin['commit'][:12]}, torch {origin['torch']}, NumPy {origin['numpy']}, "
+        f"SciPy {origin['scipy']}; {origin['cpu']}, {origin['threads']} threads; begun {origin['started']}.\n"
+    )
+    return "\n".join(parts)
+
+
+def _tuned(name: str, found: dict[str, Any]) -> str:
+    chosen = found["chosen"]
+    accuracy = next(trial["accuracy"] for trial in found["trials"] if trial["options"] == chosen)
+    others = (
+        f"{_listed(trial['options'])}: {trial['accuracy']:.2f}"
+        for trial in found["trials"]
+        if trial["options"] != chosen
+    )
+    return f"| {name} | {_listed(chosen)} | {accuracy:.2f} | {'; '.join(others)} |\n"
+
+
+def _listed(options: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in options.items()) or "nothing to choose"
+
+
+def _markdown(table: Any) -> str:
+    """A table of the console as Markdown."""
+    table.box, table.title, table.caption, table.pad_edge, table.padding = MARKDOWN, None, None, True, (0, 1)
+    text = io.StringIO()
+    Console(file=text, width=400, highlight=False).print(table)
+    return "".join(f"{line.strip()}\n" for line in text.getvalue().splitlines() if line.strip())
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "speed": lambda: speed(RESULTS / "speed"),
+    "comparison": lambda: comparison(RESULTS / "comparison.json"),
+}
 
 if __name__ == "__main__":
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), RESULTS), encoding="utf-8")
+    for name, results in PAGES.items():
+        page = ROOT / "docs" / f"{name}.md"
+        page.write_text(filled(page.read_text(encoding="utf-8"), results()), encoding="utf-8")

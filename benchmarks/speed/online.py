@@ -41,7 +41,7 @@ def run(small: bool) -> Record:
 
     learn(1)  # from here on the weights come along
     work = {"1 sample": lambda: learn(1), "10 samples": lambda: learn(10), "solve anew, Gram matrices kept": solve_anew}
-    taken = in_turns(work, 2 if small else ROUNDS)
+    taken = in_turns(work, range(2 if small else ROUNDS))
     median = medians(taken)
     gram_rows = seconds(lambda: blas.dsyrk(1.0, block, beta=1.0, c=gram, trans=1, overwrite_c=1)) / len(block)
     anew = "solve anew, Gram matrices kept"

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -120,12 +121,18 @@ def seconds(work: Callable[[], Any]) -> float:
     return time.perf_counter() - began
 
 
-def in_turns(contestants: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each contestant in each round; they take turns, so that all meet the same weather."""
+def in_turns(contestants: dict[str, Callable[[], Any]], rounds: range) -> dict[str, list[float]]:
+    """Seconds of each contestant in each round.
+
+    They take turns, so that all meet the same weather, in another order each round, so that none always comes after
+    the same one, whose heat and caches it would inherit.
+    """
     taken: dict[str, list[float]] = {name: [] for name in contestants}
-    for _ in range(rounds):
-        for name, work in contestants.items():
-            taken[name].append(seconds(work))
+    for turn in rounds:
+        names = [*contestants]
+        Random(turn).shuffle(names)
+        for name in names:
+            taken[name].append(seconds(contestants[name]))
     return taken
 
 

@@ -9,14 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(autouse=True)
-def _from_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT))
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-
 
 @pytest.mark.parametrize("name", ["recursion", "accuracy", "phases", "width", "refit", "online"])
 def test_each_leaves_a_table_numbers_and_a_picture(
@@ -61,15 +53,3 @@ def test_flops_as_counted_in_the_documentation() -> None:
 
     assert ratio(8192, 25) == pytest.approx(12.1, abs=0.1)
     assert ratio(8192, 50) == pytest.approx(16.3, abs=0.1)
-
-
-def test_tables_go_into_the_page_once(tmp_path: Path) -> None:
-    from benchmarks.tables import END, PAGE, START, filled
-
-    page = PAGE.read_text()
-    assert page.count(START) == page.count(END) == 1
-    (tmp_path / "online.md").write_text("One sample\n\n| a |\n|---|\n| 1 |\n")
-    once = filled(page, tmp_path)
-    assert "### online\n\nOne sample.\n\n| a |" in once
-    assert filled(once, tmp_path) == once
-    assert once.split(END)[1] == page.split(END)[1]

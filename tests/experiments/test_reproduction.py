@@ -118,3 +118,11 @@ def test_fig_3_shows_images_of_both_kinds(plan: Plan, reproduction: Path, sample
         assert (np.array(image["pixels"]) == stored).all()
     write_documents(out)
     assert "figures/fig3.png" in (out / "reproduction.md").read_text(encoding="utf-8")
+
+
+def test_the_committed_document_is_made_from_the_committed_files(tmp_path: Path) -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    shutil.copytree(docs / "reproduction", tmp_path, dirs_exist_ok=True)
+    shutil.copytree(docs / "figures", tmp_path / "figures")
+    markdown, _ = write_documents(tmp_path)
+    assert (docs / "reproduction.md").read_text(encoding="utf-8").startswith(markdown.read_text(encoding="utf-8"))
