@@ -55,10 +55,11 @@ def test_methods_side_by_side_resumed_and_asked_again(call: Call, sample_file: P
 
 def test_few_shots_with_a_report_and_without_the_papers_numbers(call: Call, sample_file: Path, tmp_path: Path) -> None:
     options = ("--dataset", sample_file, "--phases", "5", "--expansion-size", "16", "--no-tune")
-    few = call("compare", "acil", "--shots", "2", *options)
+    few = call("compare", "sgd-head", "acil", "--shots", "2", *options)
     assert few.code == 0, few.err
     assert "paper" not in few.out
-    assert (tmp_path / "runs/compare/k5/report.html").is_file()
+    report = (tmp_path / "runs/compare/k5/report.html").read_text(encoding="utf-8")
+    assert "<h1>ACIL and sgd-head on CIFAR-100</h1>" in report  # the best first
     assert not (tmp_path / "runs/compare/tuning.json").exists()
 
 

@@ -138,8 +138,10 @@ def _answer(question: _Question, handling: Handling, display: Display) -> None:
     if handling.report:
         from dsal.report.page import build_report
 
+        average = {entry.folder: d["average_accuracy"]["mean"] for entry, d in zip(entries, documents, strict=True)}
         for k in question.phases:
-            page = build_report([e.folder for e in entries if e.experiment.phases == k], question.folder / f"k{k}")
+            folders = [entry.folder for entry in entries if entry.experiment.phases == k]
+            page = build_report(sorted(folders, key=lambda folder: -average[folder]), question.folder / f"k{k}")
             display.note(f"report in {page}")
 
 

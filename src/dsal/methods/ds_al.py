@@ -27,7 +27,10 @@ class DSAL(Analytic):
     takes_returning_classes = True
     options = ("expansion", "expansion_size", "gamma", "gamma_comp", "compensation", "activation", "seed")
     seed_varies = "the random expansion"
-    trials = tuple({"compensation": c, "gamma": gamma} for c in (0.6, 0.3, 1.0) for gamma in (0.1, 10.0))
+    trials = tuple(
+        {"compensation": c, "gamma": gamma}
+        for c, gamma in ((0.6, 0.1), (0.6, 10.0), (1.0, 10.0), (1.5, 10.0), (1.0, 100.0), (1.5, 100.0))
+    )
 
     def __init__(
         self,

@@ -32,7 +32,10 @@ class FeCAM(ArrayMethod):
 
     learned = ("floor_", "counts_", "means_", "power_means_", "scatters_")
     takes_returning_classes = True
-    trials = tuple({"power": p, "diagonal": a, "off_diagonal": a} for p in (0.5, 0.7, 1.0) for a in (1.0, 3.0))
+    trials = tuple(
+        {"power": p, "diagonal": a, "off_diagonal": a}
+        for p, a in ((0.5, 1.0), (0.7, 1.0), (0.7, 3.0), (0.5, 0.3), (0.7, 0.3), (0.7, 0.1))
+    )
 
     def __init__(self, *, power: float = 0.5, diagonal: float = 1.0, off_diagonal: float = 1.0) -> None:
         check_exponent(power)

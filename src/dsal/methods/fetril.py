@@ -106,7 +106,10 @@ class FeTrILFC(_FeTrIL):
     """
 
     seed_varies = "the order of samples"
-    trials = tuple({"learning_rate": rate, "weight_decay": d} for d in (5e-4, 5e-5, 5e-6) for rate in (0.05, 0.2))
+    trials = tuple(
+        {"learning_rate": rate, "weight_decay": decay}
+        for rate, decay in ((0.05, 5e-4), (0.2, 5e-5), (0.2, 5e-6), (0.5, 5e-6), (1.0, 5e-6), (0.5, 5e-7))
+    )
 
     def __init__(
         self, *, learning_rate: float = 0.05, epochs: int = 50, weight_decay: float = 5e-4, seed: int = 0

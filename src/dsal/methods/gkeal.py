@@ -29,7 +29,10 @@ class GKEAL(Analytic):
     takes_returning_classes = True
     options = ("expansion_size", "gamma", "width", "seed")
     seed_varies = "the choice of centres"
-    trials = tuple({"gamma": gamma, "width": width} for width in (1.0, 1.5) for gamma in (0.1, 0.01, 0.001))
+    trials = tuple(
+        {"gamma": gamma, "width": width}
+        for gamma, width in ((0.1, 1.0), (0.01, 1.0), (1e-3, 1.0), (1e-4, 1.0), (1e-3, 0.7), (1e-4, 0.7))
+    )
 
     def __init__(self, *, expansion_size: int = 4096, gamma: float = 0.1, width: float = 1.0, seed: int = 0) -> None:
         if width <= 0.0:

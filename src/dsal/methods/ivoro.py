@@ -106,7 +106,10 @@ class IVoroND(_IVoro):
     """
 
     parametrised, divided = True, True
-    trials = tuple({"power": p, "penalty": value} for p in (0.6, 0.8) for value in (1e-3, 3e-3, 1e-2))
+    trials = tuple(
+        {"power": p, "penalty": value}
+        for p, value in ((0.6, 1e-3), (0.6, 1e-2), (0.6, 3e-4), (0.6, 1e-4), (0.5, 1e-3), (0.5, 3e-4))
+    )
 
     def __init__(self, *, power: float = 0.6, penalty: float = 1e-3) -> None:
         super().__init__(power, penalty)

@@ -30,6 +30,7 @@ CONTENTS = (
     ("configuration", "Configuration"),
     ("provenance", "Provenance"),
 )
+_NAMED = 4  # methods that the title names; more are counted
 
 
 def build_report(run_dirs: Sequence[Path], out: Path) -> Path:
@@ -91,9 +92,9 @@ def _page(runs: Sequence[Run], matrices: Sequence[Confusion | None], facets: Seq
 
 
 def _title(runs: Sequence[Run]) -> str:
-    return (
-        f"{_listed(method_title(run.method) for run in runs)} on {_listed(dataset_title(run.family) for run in runs)}"
-    )
+    methods = dict.fromkeys(method_title(run.method) for run in runs)
+    what = _listed(methods) if len(methods) <= _NAMED else f"{len(methods)} methods"
+    return f"{what} on {_listed(dataset_title(run.family) for run in runs)}"
 
 
 def _subtitle(runs: Sequence[Run]) -> str:
