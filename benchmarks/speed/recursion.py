@@ -73,7 +73,8 @@ def run(small: bool, official: Path | None = None) -> Record:
     record.raw = taken
     record.notes += [
         f"Base phase of the recursion: one batch of {batch} rows and the last one measured, the others added as equal.",
-        f"A run is the base phase and K times the median of {ROUNDS} phases; contestants took turns, in another order each time.",
+        f"A run is the base phase and K times the median of {ROUNDS} phases; contestants took turns, in another order "
+        "each time.",
         "Evaluation: test samples of the first 75 classes, as in mid-run; the floor is compared with learning alone.",
         "'ours' includes everything that Python does; 'floor' is BLAS and LAPACK calls of the same shapes alone.",
     ]
