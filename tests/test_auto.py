@@ -9,7 +9,7 @@ from sklearn.base import clone
 from dsal import DSALClassifier
 from dsal.data.features import FeatureSet
 from dsal.errors import InputError
-from dsal.tuning import DEFAULT_RATIO, GAMMAS
+from dsal.tuning import DEFAULT_RATIO, GAMMA_ROWS, GAMMAS
 
 Rows = tuple[np.ndarray, np.ndarray]
 PHASES = ((0, 50), (50, 75), (75, 100))
@@ -54,6 +54,21 @@ def test_the_ratio_explains_the_errors_of_rows_left_out(phases: list[Rows]) -> N
     errors, correction = (y[:, None] == model.classes_) - main, both - main
     expected = (errors * correction).sum() / (correction**2).sum()
     assert model.set_params(compensation="auto").compensation_ == pytest.approx(max(expected, 0.0), rel=1e-9)
+
+
+def test_the_first_phase_has_no_say_once_there_are_others(phases: list[Rows]) -> None:
+    """The formula, over the later phases; these so small that every row is left out in turn."""
+    model = DSALClassifier(expansion_size=64, compensation="auto").partial_fit(*phases[0])
+    explained = energy = 0.0
+    for x, y in ((x[:16], y[:16]) for x, y in phases[1:]):
+        model.partial_fit(x, y)
+        chosen = model.compensation_
+        main, both = (model.set_params(compensation=c).loo_logits(x, y) for c in (0.0, 1.0))
+        explained += (((y[:, None] == model.classes_) - main) * (both - main)).sum()
+        energy += ((both - main) ** 2).sum()
+        assert chosen == pytest.approx(max(explained / energy, 0.0), rel=1e-6)
+        assert chosen > 0
+        model.set_params(compensation="auto")
 
 
 def test_the_ratio_wins_over_none(auto: DSALClassifier, sample: FeatureSet) -> None:
@@ -111,19 +126,31 @@ def test_switched_on_late_it_begins_with_the_papers_value(phases: list[Rows]) ->
 
 
 @pytest.mark.parametrize("gamma", [10.0, "auto"])
-def test_gamma_of_the_compensation_is_that_of_its_least_error(phases: list[Rows], gamma: float | str) -> None:
-    x, y = phases[0][0][::10], phases[0][1][::10]  # so few that all of them are left out in turn
+def test_gammas_are_the_least_that_answer_as_well_as_the_best(phases: list[Rows], gamma: float | str) -> None:
+    """The rule once more, with the models of all gammas solved one by one."""
+    x, y = phases[0][0][::3], phases[0][1][::3]
+    assert 256 < len(y) <= GAMMA_ROWS  # so all of them are left out in turn
     model = DSALClassifier(expansion_size=64, gamma=gamma, gamma_comp="auto").fit(x, y)
-    z = x @ model.projection_
+    z, targets = x @ model.projection_, (y[:, None] == model.classes_).astype(float)
+
+    def left_out(rows: np.ndarray, targets: np.ndarray, gamma: float) -> np.ndarray:
+        hat = rows @ np.linalg.solve(rows.T @ rows + gamma * np.eye(64), rows.T)
+        h = np.diag(hat)[:, None]
+        return (hat @ targets - h * targets) / (1 - h)
+
+    def chosen(outputs: dict[float, np.ndarray]) -> float:
+        wrong = {gamma: model.classes_[logits.argmax(1)] != y for gamma, logits in outputs.items()}
+        best = min(wrong.values(), key=np.sum).astype(int)
+        return min(
+            gamma for gamma in GAMMAS if np.sum(wrong[gamma] - best) <= np.sqrt(np.sum(wrong[gamma] != best))
+        )  # fmt: skip
+
     relu, tanh = np.maximum(z, 0.0), np.tanh(z)
-    residue = (y[:, None] == model.classes_) - relu @ model.coef_main_
-
-    def error(gamma_comp: float) -> float:
-        hat = tanh @ np.linalg.solve(tanh.T @ tanh + gamma_comp * np.eye(64), tanh.T)
-        return float(np.mean(((residue - hat @ residue) / (1 - np.diag(hat))[:, None]) ** 2))
-
-    assert len(y) <= 256
-    assert model.gamma_comp_ == min(GAMMAS, key=error)
+    if gamma == "auto":
+        assert model.gamma_ == chosen({gamma: left_out(relu, targets, gamma) for gamma in GAMMAS})
+    main, residue = left_out(relu, targets, model.gamma_), targets - relu @ model.coef_main_
+    both = {gamma: main + DEFAULT_RATIO * left_out(tanh, residue, gamma) for gamma in GAMMAS}
+    assert model.gamma_comp_ == chosen(both)
     by_hand = DSALClassifier(expansion_size=64, gamma=model.gamma_, gamma_comp=model.gamma_comp_).fit(x, y)
     assert (model.coef_comp_ == by_hand.coef_comp_).all()
 

@@ -12,7 +12,6 @@ from dsal.activations import resolve
 from dsal.blas import Backend, Lapack, Torch
 from dsal.data import Scenario
 from dsal.data.features import FeatureSet
-from dsal.errors import InputError
 from dsal.evaluation.experiment import Experiment, Setting
 from dsal.expansion import RandomProjection
 from dsal.experiments import auto
@@ -47,16 +46,15 @@ def test_the_path_is_the_ridge_of_every_gamma(sample: FeatureSet, backend: Backe
 
 @pytest.mark.parametrize("backend", BACKENDS, ids=["lapack", "torch"])
 @pytest.mark.parametrize("gamma", [0.1, 10.0])
-def test_errors_are_those_of_models_without_the_row(sample: FeatureSet, backend: Backend, gamma: float) -> None:
+def test_outputs_are_those_of_models_without_the_row(sample: FeatureSet, backend: Backend, gamma: float) -> None:
     x, y = expanded(sample, 60)
-    left_out = []
+    expected = []
     for row in range(20):
         others = torch.arange(60) != row
-        left_out.append(y[row] - x[row] @ solve(x[others], y[others], gamma))
-    expected = float((torch.stack(left_out) ** 2).mean())
+        expected.append(x[row] @ solve(x[others], y[others], gamma))
     path = RidgePath(x.T @ x, x.T @ y, backend)
-    (found,) = path.errors(x[:20], y[:20], torch.ones(20).double(), [gamma])
-    assert found == pytest.approx(expected, rel=1e-7)
+    (found,) = path.left_out(x[:20], y[:20], torch.ones(20).double(), [gamma])
+    torch.testing.assert_close(found, torch.stack(expected), rtol=1e-7, atol=1e-9)
 
 
 def test_a_row_of_weight_two_is_a_row_learned_twice(sample: FeatureSet) -> None:
@@ -70,19 +68,35 @@ def test_a_row_of_weight_two_is_a_row_learned_twice(sample: FeatureSet) -> None:
     weight[:5] = 2.0
     weighted = Block(features, columns, weight)
     expansion = RandomProjection.build(features.shape[1], 32, 0, torch.empty(0))
-    choices = [
-        choose_gamma(lambda: iter([block]), sampled, expansion, resolve("relu"), 10, Lapack())[0]  # noqa: B023
-        for block, sampled in ((twice, Block(features[:9], columns[:9])), (weighted, Block(features[:9], columns[:9])))
-    ]
-    assert choices[0].errors == pytest.approx(choices[1].errors, rel=1e-9)
+    sampled = Block(features[:9], columns[:9])
+    one, other = (
+        choose_gamma(lambda: iter([block]), sampled, expansion, resolve("relu"), 10, Lapack())  # noqa: B023
+        for block in (twice, weighted)
+    )
+    assert (one.choice.wrong == other.choice.wrong).all()
+    torch.testing.assert_close(one.left_out, other.left_out)
+    torch.testing.assert_close(one.term.weights, other.term.weights)
 
 
-def test_the_least_error_wins_and_of_equals_the_largest_gamma() -> None:
-    assert GammaChoice((0.1, 1.0, 10.0), (3.0, 2.0, 4.0)).gamma == 1.0
-    assert GammaChoice((0.1, 1.0, 10.0), (2.0, 2.0, 4.0)).gamma == 1.0
-    assert GammaChoice((0.1, 1.0), (float("nan"), 5.0)).gamma == 1.0
-    with pytest.raises(InputError, match="give a number"):
-        _ = GammaChoice((0.1,), (float("inf"),)).gamma
+def test_the_least_gamma_that_answers_as_well_as_the_best_is_chosen() -> None:
+    def choice(*wrong: int) -> float:
+        """Each gamma answers the first so many of 100 rows wrongly."""
+        return GammaChoice((0.1, 1.0, 10.0), np.arange(100) < np.array(wrong)[:, None]).gamma
+
+    assert choice(20, 20, 20) == 0.1
+    assert choice(40, 20, 40) == 1.0
+    assert choice(60, 40, 20) == 10.0
+    assert choice(60, 21, 20) == 1.0  # one row more is no more than chance
+    assert choice(21, 60, 20) == 0.1
+
+
+def test_what_is_not_finite_is_wrong() -> None:
+    """A row that alone carries a column: with all the weight in the world its leverage is 1, and 0 / 0 is left."""
+    rows = Block(torch.diag(torch.tensor([1e12, 1e12, 1.0])).double(), torch.tensor([0, 1, 0]))
+    identity = RandomProjection(torch.eye(3).double())
+    chosen = choose_gamma(lambda: iter([rows]), rows, identity, resolve("relu"), 2, Lapack(), gammas=(1e-3, 1e3))
+    assert not chosen.left_out[:2].isfinite().all()
+    assert chosen.choice.wrong[:, :2].all()
 
 
 def test_the_ratio_is_the_least_squares_answer() -> None:

@@ -1,21 +1,20 @@
-"""gamma and C without test data and without stored samples: both from leave-one-out errors in closed form.
+"""gamma and C without test data and without stored samples: both from leave-one-out outputs in closed form.
 
 gamma: with G = V diag(l) V^T, one eigen-decomposition gives the ridge weights of every gamma,
 
     W(gamma) = V diag(1 / (l + gamma)) V^T Q,    h_i(gamma) = sum_j z_ij^2 / (l_j + gamma),    Z = X V,
 
 and with the leverage h_i the output for row i of a model that has not learned row i, (f_i - h_i y_i) / (1 - h_i).
-The gamma of the least mean squared error of these outputs is chosen; that of the compensation stream in the same way,
-with the residue of the main stream in place of the targets.
+The gamma with the fewest wrong answers is the best; the least gamma that cannot be told from it is chosen.
 
 C: after a phase, let e be the leave-one-out error of the main stream on a row, and r the leave-one-out output of the
 compensation stream. The C that makes the error e - C r least in the sum of squares is <e, r> / <r, r>. Both sums add up
-over rows and phases, so two numbers are all that is kept.
+over rows and phases, so two numbers are all that is kept. The first phase counts only until a second one has come.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +32,8 @@ from dsal.streams import Block, Reader
 
 GAMMAS = tuple(float(f"{10.0**exponent:.3g}") for exponent in np.arange(-3, 3.5, 0.5))
 """Half decades from 0.001 to 1000."""
+GAMMA_ROWS = 1024
+"""Of the first phase, left out in turn."""
 DEFAULT_RATIO = 0.6
 """C where nothing has been learned that could speak for another: the paper's, on CIFAR-100."""
 
@@ -62,8 +63,8 @@ class RidgePath:
         """W(gamma) (d x classes)."""
         return self.backend.product(self._vectors, self._targets / self._shifted(gamma)[:, None])
 
-    def errors(self, x: Tensor, y: Tensor, share: Tensor, gammas: Sequence[float]) -> list[float]:
-        """Mean squared leave-one-out error over learned rows, for each gamma.
+    def left_out(self, x: Tensor, y: Tensor, share: Tensor, gammas: Sequence[float]) -> Iterator[Tensor]:
+        """For each gamma the outputs (n x classes) for learned rows, each as if that row had not been learned.
 
         Args:
             x: learned rows (n x d).
@@ -72,13 +73,10 @@ class RidgePath:
             gammas: penalties above 0.
         """
         z = self.backend.product(x, self._vectors)
-        found = []
         for gamma in gammas:
             scaled = z / self._shifted(gamma)
             taken = (share * (scaled * z).sum(1))[:, None]
-            left_out = (self.backend.product(scaled, self._targets) - taken * y) / (1.0 - taken)
-            found.append(float(((y - left_out) ** 2).mean()))
-        return found
+            yield (self.backend.product(scaled, self._targets) - taken * y) / (1.0 - taken)
 
     def _shifted(self, gamma: float) -> Tensor:
         if gamma <= 0:
@@ -86,20 +84,37 @@ class RidgePath:
         return self._values.clamp_min(0.0) + gamma  # rounding may leave an eigenvalue just below 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GammaChoice:
-    """The errors of all gammas that were tried."""
+    """How the answers for rows left out came out at every gamma that was tried.
+
+    Attributes:
+        gammas: what was tried, in rising order.
+        wrong: True where the answer is wrong (gammas x n).
+    """
 
     gammas: tuple[float, ...]
-    errors: tuple[float, ...]
+    wrong: NDArray[np.bool_]
 
     @property
     def gamma(self) -> float:
-        """The one of the least leave-one-out error; of equals the largest, which conditions best."""
-        usable = [(error, -gamma) for error, gamma in zip(self.errors, self.gammas, strict=True) if np.isfinite(error)]
-        if not usable:
-            raise InputError("no gamma gives a finite leave-one-out error: give a number for gamma")
-        return -min(usable)[1]
+        """The least that answers as well as the best: of the rows on which the two differ, n, it loses at most sqrt(n).
+
+        So much is chance. A backbone that was trained on the rows of the first phase sets them apart better than any
+        row to come, and so asks for more ridge than later phases need: where the rows cannot tell, less is taken.
+        """
+        excess = self.wrong.astype(int) - self.wrong[self.wrong.sum(1).argmin()]
+        as_good = excess.sum(1) <= np.sqrt(np.abs(excess).sum(1))
+        return self.gammas[int(as_good.argmax())]
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """A stream with the gamma chosen for it."""
+
+    choice: GammaChoice
+    term: Term  # as it learns the phase
+    left_out: Tensor  # (n x classes) its outputs for the rows left out
 
 
 def choose_gamma(
@@ -110,8 +125,8 @@ def choose_gamma(
     classes: int,
     backend: Backend,
     gammas: Sequence[float] = GAMMAS,
-    after: Term | None = None,
-) -> tuple[GammaChoice, Term]:
+    after: Chosen | None = None,
+) -> Chosen:
     """Choose gamma for a stream sigma(B(F)) that learns the rows of one phase.
 
     Costs n d^2 flops for the rows and 9 d^3 for the decomposition, and five d x d matrices while it lasts.
@@ -123,11 +138,9 @@ def choose_gamma(
         activation: sigma.
         classes: number of columns.
         backend: where to compute.
-        gammas: what to try.
-        after: a stream that has learned the phase before; this one learns its residue.
-
-    Returns:
-        The choice, and the stream as it is learned with it.
+        gammas: what to try, in rising order.
+        after: the main stream, where this one is to learn its residue; answers then come from both, with C as in the
+            paper.
     """
     size = expansion.projection.shape[1]
     require(5 * 8 * size**2, backend.device, f"choosing gamma with expansion_size={size}")
@@ -137,7 +150,7 @@ def choose_gamma(
         z = expansion(block.features, backend.product)
         y = (block.columns[:, None] == which).double()
         if after is not None:
-            y -= backend.product(apply(after.activation, z), after.weights)  # (13)
+            y -= backend.product(apply(after.term.activation, z), after.term.weights)  # (13)
         return apply(activation, z), y
 
     gram, targets = backend.square(size), torch.zeros(size, classes, dtype=torch.float64, device=backend.device)
@@ -151,8 +164,15 @@ def choose_gamma(
     path = RidgePath(gram, targets, backend)
     x, y = rows_of(sample)
     share = torch.ones_like(y[:, 0]) if sample.weight is None else sample.weight.clamp_max(1.0)
-    choice = GammaChoice(tuple(gammas), tuple(path.errors(x, y, share, gammas)))
-    return choice, Term(activation, path.weights(choice.gamma))
+
+    def wrong(left_out: Tensor) -> Tensor:
+        logits = left_out if after is None else after.left_out + DEFAULT_RATIO * left_out
+        return (logits.argmax(1) != sample.columns) | ~logits.isfinite().all(1)
+
+    answers = torch.stack([wrong(outputs) for outputs in path.left_out(x, y, share, gammas)])
+    choice = GammaChoice(tuple(gammas), answers.cpu().numpy())
+    (left_out,) = path.left_out(x, y, share, [choice.gamma])
+    return Chosen(choice, Term(activation, path.weights(choice.gamma)), left_out)
 
 
 @dataclass(frozen=True)

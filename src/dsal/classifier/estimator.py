@@ -20,6 +20,7 @@ from dsal.classifier.learned import Learned
 from dsal.classifier.options import Options, checked_compensation, is_auto, seed_of
 from dsal.errors import InputError
 from dsal.store import StrPath
+from dsal.tuning import GAMMA_ROWS
 
 
 class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -32,13 +33,13 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
 
     Args:
         expansion_size: d_B, width of the expansion. Memory is 16 d_B^2 bytes; time per row grows with d_B^2.
-        gamma: ridge of the main stream; ``"auto"`` chooses it in the first phase by leave-one-out errors, at about
+        gamma: ridge of the main stream; ``"auto"`` chooses it in the first phase by answers for rows left out, at about
             twice the time of that phase, and keeps it.
         gamma_comp: ridge of the compensation stream; that of the main stream by default; ``"auto"`` chooses it in the
-            same way, from the main stream's residues, which does not always pay: see docs/tuning.md.
+            same way, by the answers of both streams: see docs/tuning.md.
         compensation: C, weight of the compensation stream; may be changed at any time. 0 gives the answers of ACIL;
             None does not learn the compensation stream at all, at half the memory and time; ``"auto"`` follows the
-            phases learned, by leave-one-out errors of their rows.
+            phases learned, by leave-one-out errors of their rows; those of the first phase until there are others.
         activation: activation of the compensation stream: a name, or a function of tensors.
         main_activation: activation of the main stream.
         expansion: ``"random"`` projection or ``"gaussian"`` kernel.
@@ -206,9 +207,9 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
             phase = self._survey(X, y, sample_weight)
         else:
             seed = seed_of(self.random_state)
-            rows = options.size if options.expansion.wants_rows else 0
+            rows = max(GAMMA_ROWS, options.size if options.expansion.wants_rows else 0)
             batches = read_rows(self, X, y, sample_weight, reset=True)
-            phase = Phase.survey(batches, features=None, kind=None, sample_size=max(rows, MOST_ROWS), seed=seed)
+            phase = Phase.survey(batches, features=None, kind=None, sample_size=rows, seed=seed)
             learned = Learned.nothing(options, settings, seed, phase, self.compensation is not None)
             self.n_features_in_ = phase.features
         declared = phase.labels if classes is None else label_array(classes)

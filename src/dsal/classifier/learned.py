@@ -22,9 +22,9 @@ from dsal.errors import InputError
 from dsal.expansion import Expansion
 from dsal.head import AnalyticHead
 from dsal.streams import Block, DualStream
-from dsal.tuning import GAMMAS, RatioFit, choose_gamma
+from dsal.tuning import GAMMA_ROWS, GAMMAS, RatioFit, choose_gamma
 
-_TUNING_ROWS = 1024  # of one block while gamma is chosen
+_BLOCK_ROWS = 1024  # while gamma is chosen
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,7 +210,8 @@ class Learned:
             main = left_out(0.0)
             correction = left_out(1.0) - main
             errors = (columns[:, None] == np.arange(len(classes))) - main
-            ratio = ratio.plus(errors, correction, weight, total)
+            before = ratio if self.phases > 1 else RatioFit()  # the first phase counts only until there is another
+            ratio = before.plus(errors, correction, weight, total)
             logits = main + ratio.ratio * correction
         else:
             logits = left_out(compensation)
@@ -236,13 +237,13 @@ class Learned:
 
 
 def _gammas(options: Options, expansion: Expansion, phase: Phase, compensated: bool) -> tuple[float, float]:
-    """gamma of both streams: as given, or of the least leave-one-out error on rows of the first phase."""
+    """gamma of both streams: as given, or as the answers for rows of the first phase, left out in turn, advise."""
     device, sample = options.backend.device, phase.sample
     gamma, gamma_comp = options.gamma, options.gamma_comp
-    some = slice(_TUNING_ROWS)
+    some = slice(GAMMA_ROWS)
     choose = partial(
         choose_gamma,
-        lambda: phase.blocks(phase.labels, _TUNING_ROWS, device),
+        lambda: phase.blocks(phase.labels, _BLOCK_ROWS, device),
         make_block(sample.x[some], columns_of(sample.y[some], phase.labels), sample.weight[some], device),
         expansion,
         classes=len(phase.labels),
@@ -250,8 +251,8 @@ def _gammas(options: Options, expansion: Expansion, phase: Phase, compensated: b
     )
     chooses = compensated and is_auto(gamma_comp)
     if gamma is None or chooses:
-        choice, main = choose(options.main_activation, gammas=GAMMAS if gamma is None else (gamma,))
-        gamma = choice.gamma
+        main = choose(options.main_activation, gammas=GAMMAS if gamma is None else (gamma,))
+        gamma = main.choice.gamma
     if chooses:
-        gamma_comp = choose(options.activation, after=main)[0].gamma
+        gamma_comp = choose(options.activation, after=main).choice.gamma
     return gamma, gamma_comp if isinstance(gamma_comp, float) else gamma

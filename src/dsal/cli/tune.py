@@ -29,7 +29,7 @@ def tune(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Choose gamma and the compensation ratio C by leave-one-out errors, without test data.
+    """Choose gamma and the compensation ratio C from samples left out in turn, without test data.
 
     gamma is chosen in phase 0; C follows from the samples of every phase as it comes, none of which is kept.
     """
