@@ -42,23 +42,27 @@ def speed(folder: Path) -> str:
     return "\n".join(parts)
 
 
-def comparison(path: Path) -> str:
-    """The tables of a comparison on CIFAR-100, one for each K, and what tuning chose."""
-    document = json.loads(path.read_text(encoding="utf-8"))
-    runs, tuning, origin = document["runs"], document["tuning"], document["provenance"]
-    parts = []
-    for k in dict.fromkeys(run["phases"] for run in runs):
-        rows = [run for run in runs if run["phases"] == k]
-        names = {run["method"] for run in rows}
-        published = [result for result in paper_results("cifar100", k) if result.method.lower() in names]
-        parts.append(f"### K = {k}\n\n{_markdown(comparison_table(rows, published))}")
+def comparison(*paths: Path) -> str:
+    """The tables of comparisons that were tuned alike, one for each data set and K, and what tuning chose."""
+    documents = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    parts, origins = [], []
+    for document in documents:
+        origin = document["provenance"]
+        for dataset, k in dict.fromkeys((run["config"]["dataset"], run["phases"]) for run in document["runs"]):
+            rows = [run for run in document["runs"] if (run["config"]["dataset"], run["phases"]) == (dataset, k)]
+            names = {run["method"] for run in rows}
+            published = paper_results(dataset.removesuffix("-features"), k)
+            beside = [result for result in published if result.method.lower() in names]
+            parts.append(f"### {dataset}, K = {k}\n\n{_markdown(comparison_table(rows, beside))}")
+        origins.append(
+            f"{dataset}: dsal {origin['dsal']}, commit {origin['commit'][:12]}, torch {origin['torch']}, "
+            f"NumPy {origin['numpy']}, SciPy {origin['scipy']}; {origin['cpu']}, {origin['threads']} threads; begun "
+            f"{origin['started']}.\n"
+        )
+    tuning = documents[0]["tuning"]
     head = "| method | chosen | held-out | others tried |\n|---|---|---:|---|\n"
     parts.append("### What tuning chose\n\n" + head + "".join(_tuned(name, tuning[name]) for name in sorted(tuning)))
-    parts.append(
-        f"dsal {origin['dsal']}, commit {origin['commit'][:12]}, torch {origin['torch']}, NumPy {origin['numpy']}, "
-        f"SciPy {origin['scipy']}; {origin['cpu']}, {origin['threads']} threads; begun {origin['started']}.\n"
-    )
-    return "\n".join(parts)
+    return "\n".join(parts + origins)
 
 
 def _tuned(name: str, found: dict[str, Any]) -> str:
