@@ -90,7 +90,7 @@ def _markdown(table: Any) -> str:
 
 PAGES: dict[str, Callable[[], str]] = {
     "speed": lambda: speed(RESULTS / "speed"),
-    "comparison": lambda: comparison(RESULTS / "comparison.json"),
+    "comparison": lambda: comparison(RESULTS / "comparison.json", RESULTS / "comparison-omniglot.json"),
 }
 
 if __name__ == "__main__":
