@@ -15,7 +15,7 @@ CHECKED_GAMMAS = (0.01, 0.1, 1.0, 10.0, 100.0)
 
 @dataclass(frozen=True)
 class Chosen:
-    """After a phase: gamma, chosen in phase 0 and kept, and C, from all phases so far."""
+    """After a phase: gamma, chosen in phase 0 and kept, and C, from the phases so far."""
 
     phase: int
     gamma: float
