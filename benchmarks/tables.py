@@ -47,9 +47,10 @@ def comparison(*paths: Path) -> str:
     documents = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
     parts, origins = [], []
     for document in documents:
-        origin = document["provenance"]
-        for dataset, k in dict.fromkeys((run["config"]["dataset"], run["phases"]) for run in document["runs"]):
-            rows = [run for run in document["runs"] if (run["config"]["dataset"], run["phases"]) == (dataset, k)]
+        runs, origin = document["runs"], document["provenance"]
+        dataset = runs[0]["config"]["dataset"]
+        for k in dict.fromkeys(run["phases"] for run in runs):
+            rows = [run for run in runs if run["phases"] == k]
             names = {run["method"] for run in rows}
             published = paper_results(dataset.removesuffix("-features"), k)
             beside = [result for result in published if result.method.lower() in names]

@@ -109,7 +109,7 @@ class GammaChoice:
 
 
 @dataclass(frozen=True, eq=False)
-class Chosen:
+class TunedStream:
     """A stream with the gamma chosen for it."""
 
     choice: GammaChoice
@@ -125,8 +125,8 @@ def choose_gamma(
     classes: int,
     backend: Backend,
     gammas: Sequence[float] = GAMMAS,
-    after: Chosen | None = None,
-) -> Chosen:
+    after: TunedStream | None = None,
+) -> TunedStream:
     """Choose gamma for a stream sigma(B(F)) that learns the rows of one phase.
 
     Costs n d^2 flops for the rows and 9 d^3 for the decomposition, and five d x d matrices while it lasts.
@@ -172,7 +172,7 @@ def choose_gamma(
     answers = torch.stack([wrong(outputs) for outputs in path.left_out(x, y, share, gammas)])
     choice = GammaChoice(tuple(gammas), answers.cpu().numpy())
     (left_out,) = path.left_out(x, y, share, [choice.gamma])
-    return Chosen(choice, Term(activation, path.weights(choice.gamma)), left_out)
+    return TunedStream(choice, Term(activation, path.weights(choice.gamma)), left_out)
 
 
 @dataclass(frozen=True)

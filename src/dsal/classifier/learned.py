@@ -63,7 +63,7 @@ class Learned:
     def nothing(cls, options: Options, settings: dict[str, Any], seed: int, phase: Phase, compensated: bool) -> Learned:
         """The state before the first phase: an expansion that fits its rows, and no classes."""
         DualStream.check_memory(phase.features, options.size, options.backend, streams=1 + compensated)
-        rows = torch.from_numpy(phase.sample.x)
+        rows = torch.from_numpy(phase.sample.x[: options.size])
         expansion = options.expansion.build(phase.features, options.size, seed, rows).to(options.backend.device)
         gammas = _gammas(options, expansion, phase, compensated)
         return cls(
