@@ -51,6 +51,21 @@ def test_learns_and_answers(taught: ImageModel, album: Path) -> None:
     assert sum(answer.novel for answer in answers) == found.known_flagged + found.unknown_flagged
 
 
+def test_counts_leave_one_out_answers(backbone: Backbone, album: Path, tmp_path: Path) -> None:
+    model, files = new(backbone), read_files(album / "first")
+    model.learn(part(files, {"char 0"}))
+    assert model.left_out == {}  # nothing to choose from
+    lesson = model.learn(part(files, {"char 37", "char 74"}))
+    right = sum(model.left_out[label].get(label, 0) for label in model.left_out)
+    assert set(model.left_out) == {"char 37", "char 74"}
+    assert sum(sum(row.values()) for row in model.left_out.values()) == lesson.images == 30
+    assert right == round(30 * lesson.loo_accuracy)
+    model.notes["lessons"] = {"key": 1}
+    model.save(tmp_path / "m.dsal")
+    again = ImageModel.load(tmp_path / "m.dsal")
+    assert (again.left_out, again.notes) == (model.left_out, model.notes)
+
+
 def test_class_by_class_equals_all_at_once(backbone: Backbone, album: Path) -> None:
     files = [read_files(album / name) for name in ("first", "second", "unseen")]
     together = ImageFiles(sum((f.paths for f in files), ()), sum((f.labels for f in files), ()))

@@ -63,7 +63,7 @@ def test_leaving_one_out(rows: Rows) -> None:
     found = whole.loo_distances(x, y)
     for row in range(0, len(x), 17):
         rest = whole.plus(x[row : row + 1], y[row : row + 1], 8, sign=-1.0)
-        near, far = covariance(rest, whole._within(), within), covariance(rest, whole._overall(), overall)
+        near, far = covariance(rest, whole._within, within), covariance(rest, whole._overall, overall)
         centre = x[row] - rest.sums.sum(0) / rest.counts.sum()
         steps = x[row] - rest.sums / rest.counts[:, None]
         expected = min(step @ near @ step for step in steps) - centre @ far @ centre

@@ -32,13 +32,15 @@ def save(model: ImageModel, path: StrPath, learning: bool) -> None:
     if card.architecture != MODULE:
         state = model.backbone.state_dict()
         arrays |= {f"backbone.{name}": value for name, value in state.items() if not name.startswith("head.")}
-    arrays |= {f"novelty.{name}": value for name, value in vars(model.statistics).items()}
+    arrays |= {f"novelty.{name}": value for name, value in asdict(model.statistics).items()}
     arrays["usual.counts"] = model.usual.counts
     document = {
         "kind": KIND,
         "card": asdict(card),
         "backbone_sha256": model.backbone.fingerprint(),
         "classifier": meta,
+        "left_out": model.left_out,
+        "notes": model.notes,
         "dsal": __version__,
     }
     save_tensors(path, arrays, document)
@@ -64,6 +66,7 @@ def load(path: StrPath, backbone: Backbone | nn.Module | None, device: str | tor
         model = ImageModel(backbone, classifier, device)
         model.statistics = ClassStatistics(**_part(arrays, "novelty"))
         model.usual = Usual(**_part(arrays, "usual"))
+        model.left_out, model.notes = meta.get("left_out", {}), meta.get("notes", {})
         model.version = meta["dsal"]
     except (KeyError, TypeError, RuntimeError) as error:
         raise FileFormatError(f"{path} does not describe a model of this version of dsal: {error!r}") from error

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from copy import copy
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,9 @@ class ImageModel:
     Attributes:
         statistics: sums over the features of each class.
         usual: what images of known classes look like.
+        left_out: how often images of a class (first key) were taken for a class (second key), each as if it had not been
+            learned, by the main stream at the time of its lesson; lessons with no other class to choose do not count.
+        notes: whatever a program wants to keep with the model, as JSON can hold it.
         version: of the package that made the model, or wrote its file.
     """
 
@@ -57,6 +62,8 @@ class ImageModel:
         self.classifier = DSALClassifier(expansion_size=4096) if classifier is None else classifier
         self.statistics = ClassStatistics.nothing(sum(self.backbone.stage_widths))
         self.usual = Usual.nothing()
+        self.left_out: dict[str, dict[str, int]] = {}
+        self.notes: dict[str, Any] = {}
         self.version = __version__
 
     @property
@@ -83,6 +90,10 @@ class ImageModel:
             progress: called with (images read, images in all).
         """
         x, y, reasons = self._read(source, broken, progress)
+        return replace(self.learn_features(x, y), broken=reasons)
+
+    def learn_features(self, x: NDArray[np.float32], y: NDArray[Any]) -> Lesson:
+        """Learn a phase of features (n, d) that ``backbone.extract`` gave, with their labels (n,)."""
         known = self.classes
         new = sorted(set(y.tolist()) - set(known))
         columns = columns_of(y, np.array([*known, *new]))
@@ -92,12 +103,14 @@ class ImageModel:
         picked = np.random.default_rng(0).permutation(len(y))[:_MOST_LEFT_OUT]
         logits = self._main_stream().loo_logits(x[picked], y[picked])
         self.usual = self.usual.plus(logits.max(1), statistics.loo_distances(x[picked], columns[picked]))
+        answers = logits.argmax(1)
+        self._count_left_out(columns[picked], answers)
         return Lesson(
             images=len(y),
             new_classes=tuple(new),
             known_classes=tuple(sorted(set(y.tolist()) & set(known))),
-            broken=reasons,
-            loo_accuracy=float((logits.argmax(1) == columns[picked]).mean()),
+            broken=(),
+            loo_accuracy=float((answers == columns[picked]).mean()),
         )
 
     def predict(
@@ -178,6 +191,7 @@ class ImageModel:
         columns = columns_of(other.classifier.classes_, classes)
         self.statistics = self.statistics.merged(other.statistics, columns, len(classes))
         self.usual = self.usual.merged(other.usual)
+        self._add_left_out(other.left_out)
         return self
 
     def forget(
@@ -229,6 +243,19 @@ class ImageModel:
     def _check_taught(self) -> None:
         if not self._taught:
             raise InputError("the model has learned nothing yet: teach it a folder of images first")
+
+    def _count_left_out(self, columns: NDArray[np.int64], answers: NDArray[np.int64]) -> None:
+        """Add the leave-one-out answers to rows of a lesson; both are column numbers (n,)."""
+        if len(self.classes) > 1:
+            pairs = Counter(zip(columns.tolist(), answers.tolist(), strict=True))
+            for (column, answer), images in pairs.items():
+                self._add_left_out({self.classes[column]: {self.classes[answer]: images}})
+
+    def _add_left_out(self, counts: dict[str, dict[str, int]]) -> None:
+        for label, answers in counts.items():
+            row = self.left_out.setdefault(label, {})
+            for answer, images in answers.items():
+                row[answer] = row.get(answer, 0) + images
 
     def _read(
         self, source: StrPath | ImageFiles, broken: str, progress: Progress | None

@@ -14,6 +14,7 @@ values at the time of learning, and kept as counts on a fixed grid, which add up
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,18 +83,19 @@ class ClassStatistics:
 
     def distances(self, x: Rows) -> Matrix:
         """Squared distance to the nearest class mean less that to the mean of all, per feature: (n,)."""
-        near, far = self._within().squared(x).min(1), self._overall().squared(x)[:, 0]
+        near, far = self._within.squared(x).min(1), self._overall.squared(x)[:, 0]
         relative: Matrix = (near - far) / x.shape[1]
         return relative
 
     def loo_distances(self, x: Rows, columns: NDArray[np.int64]) -> Matrix:
         """:meth:`distances` of rows that were added, each as if it had not been; NaN where its class has no other."""
         own = (np.cumsum(self.counts > 0) - 1)[columns]
-        near = self._within().loo_squared(x, own, self.counts[columns]).min(1)
-        far = self._overall().loo_squared(x, np.zeros_like(own), np.full(len(own), self.counts.sum()))[:, 0]
+        near = self._within.loo_squared(x, own, self.counts[columns]).min(1)
+        far = self._overall.loo_squared(x, np.zeros_like(own), np.full(len(own), self.counts.sum()))[:, 0]
         relative: Matrix = (near - far) / x.shape[1]
         return relative
 
+    @cached_property
     def _within(self) -> _Whitening:
         """Distances to the class means, by the covariance within classes."""
         counts, sums = self.counts[self.counts > 0], self.sums[self.counts > 0]
@@ -102,6 +104,7 @@ class ClassStatistics:
         means = sums / counts[:, None]
         return _Whitening.shrunk(self.products - means.T @ sums, means, float(counts.sum()))
 
+    @cached_property
     def _overall(self) -> _Whitening:
         """Distances to the mean of all rows, by their covariance."""
         rows, total = float(self.counts.sum()), self.sums.sum(0)
