@@ -46,8 +46,8 @@ class ImageModel:
     Attributes:
         statistics: sums over the features of each class.
         usual: what images of known classes look like.
-        left_out: how often images of a class (first key) were taken for a class (second key), each as if it had not been
-            learned, by the main stream at the time of its lesson; lessons with no other class to choose do not count.
+        left_out: how often images of a class (first key) were taken for a class (second key), each as if it had not
+            been learned, by the main stream at the time of its lesson; not counted while there is only one class.
         notes: whatever a program wants to keep with the model, as JSON can hold it.
         version: of the package that made the model, or wrote its file.
     """
