@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         LeakError,
         MemoryNeededError,
         MissingDataError,
+        ModelBusyError,
         UnknownNameError,
     )
     from dsal.head import AnalyticHead
@@ -33,6 +34,7 @@ __all__ = [
     "LeakError",
     "MemoryNeededError",
     "MissingDataError",
+    "ModelBusyError",
     "Ridge",
     "UnknownNameError",
 ]

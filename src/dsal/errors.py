@@ -46,6 +46,10 @@ class MissingDataError(DSALError, FileNotFoundError):
     """A data set file that is not there; the message says which file to put where."""
 
 
+class ModelBusyError(DSALError, TimeoutError):
+    """A model file that another process or thread is writing. Nothing was changed; try again, or wait longer."""
+
+
 class MemoryNeededError(DSALError, MemoryError):
     """The learner would need more memory than there is; raised before anything is allocated."""
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
+from numpy.typing import NDArray
 from PIL import Image
 
-from dsal.data.decode import decode_batches, decode_image
-from dsal.errors import FileFormatError, InputError, UnknownNameError
+from dsal.data.decode import checked_source, decode_batches, decode_image
+from dsal.errors import FileFormatError, InputError
 
 
 @pytest.fixture
@@ -20,16 +20,16 @@ def picture() -> Image.Image:
     return Image.fromarray(pixels)
 
 
-def close(image: torch.Tensor, other: torch.Tensor, limit: float = 6.0) -> bool:
-    return bool((image.float() - other.float()).abs().mean() < limit)
+def close(image: NDArray[np.uint8], other: NDArray[np.uint8], limit: float = 6.0) -> bool:
+    return bool(np.abs(image.astype(float) - other.astype(float)).mean() < limit)
 
 
 def test_middle_of_the_image(picture: Image.Image, tmp_path: Path) -> None:
     picture.save(tmp_path / "a.png")
     image = decode_image(tmp_path / "a.png", 40, crop=1.0)
     assert image.shape == (3, 40, 40)
-    assert image.dtype == torch.uint8
-    assert torch.equal(image, torch.from_numpy(np.array(picture)[:, 10:50]).permute(2, 0, 1))  # no resizing needed
+    assert image.dtype == np.uint8
+    assert np.array_equal(image, np.array(picture)[:, 10:50].transpose(2, 0, 1))  # no resizing needed
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -94,7 +94,7 @@ def test_grey_backbone(picture: Image.Image, tmp_path: Path) -> None:
 
 def test_one_pixel(tmp_path: Path) -> None:
     Image.new("RGB", (1, 900), (9, 8, 7)).save(tmp_path / "a.png")
-    assert decode_image(tmp_path / "a.png", 16).unique().tolist() == [7, 8, 9]
+    assert np.unique(decode_image(tmp_path / "a.png", 16)).tolist() == [7, 8, 9]
 
 
 def damaged(folder: Path, picture: Image.Image, kind: str) -> Path:
@@ -146,7 +146,28 @@ def test_batches_keep_order_and_tell_what_they_skip(picture: Image.Image, tmp_pa
 
 
 def test_wrong_options() -> None:
-    with pytest.raises(UnknownNameError, match="did you mean 'skip'"):
+    with pytest.raises(InputError, match='must be "stop" or "skip"'):
         list(decode_batches([], 8, broken="skipp"))
     with pytest.raises(InputError, match="batch size"):
         list(decode_batches([], 8, batch_size=0))
+
+
+def test_bytes_pillow_images_and_arrays_are_what_their_file_is(picture: Image.Image, tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    picture.save(path)
+    expected = decode_image(path, 32)
+    for source in (
+        path.read_bytes(),
+        picture,
+        np.asarray(picture),
+        np.dstack([picture, np.full((40, 60), 255, np.uint8)]),
+    ):
+        assert np.array_equal(decode_image(checked_source(source), 32), expected)
+    assert picture.size == (60, 40)  # the caller's image is as it was
+    with pytest.raises(FileFormatError, match="number 2"):
+        list(decode_batches([picture, b"no image at all"], 32))
+    for wrong in (np.zeros((4, 4, 2), np.uint8), np.zeros((4, 4, 3)), np.zeros((0, 4, 3), np.uint8)):
+        with pytest.raises(InputError, match="uint8 array"):
+            checked_source(wrong)
+    with pytest.raises(InputError, match="not int"):
+        checked_source(3)

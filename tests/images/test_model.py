@@ -246,3 +246,56 @@ def test_pipeline(backbone: Backbone, album: Path) -> None:
     pipeline.fit(learn.paths, learn.labels)
     assert pipeline.score(test.paths, test.labels) > 0.5
     assert ImageFeatures(backbone).transform([str(path) for path in test.paths]).shape == (15, 112)
+
+
+def test_images_of_every_kind(taught: ImageModel, backbone: Backbone, album: Path) -> None:
+    """Paths, bytes, Pillow images and arrays of the same pictures are learned and named alike."""
+    files = read_files(album / "second")
+    test = read_files(album / "test").paths
+    kinds = {
+        "paths": lambda path: str(path),
+        "bytes": lambda path: path.read_bytes(),
+        "pillow": lambda path: Image.open(path),
+        "array": lambda path: np.asarray(Image.open(path).convert("RGB")),
+    }
+    models = {}
+    for kind, opened in kinds.items():
+        models[kind] = new(backbone)
+        models[kind].learn(([opened(path) for path in files.paths], files.labels))
+        answers = models[kind].predict([opened(path) for path in test])
+        assert [a.top_k for a in answers] == [a.top_k for a in models["paths"].predict(test)]
+        assert (answers[0].path is None) == (kind != "paths")
+        assert models[kind].predict(opened(test[0]))[0].label == answers[0].label
+    assert models["bytes"].learn((files.paths, files.labels)).repeated == 45  # the same content
+    with pytest.raises(InputError, match="one label for each image"):
+        taught.learn((files.paths, files.labels[:-1]))
+
+
+def test_files_that_were_learned_are_recognised(backbone: Backbone, album: Path, tmp_path: Path) -> None:
+    files = read_files(album / "first")
+    model = new(backbone)
+    model.learn((files.paths[:20], files.labels[:20]))
+    lesson = model.learn((files.paths[:25], files.labels[:25]))
+    assert (lesson.images, lesson.repeated) == (5, 20)
+    assert sum(model.counts.values()) == 25
+    twice = tmp_path / "copy of the first.png"
+    twice.write_bytes(files.paths[0].read_bytes())
+    phases = model.classifier.n_phases_
+    lesson = model.learn(([*files.paths[:25], twice], [*files.labels[:25], files.labels[0]]))
+    assert (lesson.images, lesson.repeated, model.classifier.n_phases_) == (0, 26, phases)
+    assert model.learn(([twice], ["other"])).moved == ((str(twice), "other", files.labels[0]),)
+    model.save(tmp_path / "m.dsal")
+    model = ImageModel.load(tmp_path / "m.dsal")
+    assert model.learn((files.paths[:25], files.labels[:25])).images == 0
+    assert model.learn((files.paths[:25], files.labels[:25]), again=True).images == 25
+    assert sum(model.counts.values()) == 50
+    with pytest.raises(InputError, match="never learned under that label"):
+        model.forget((files.paths[25:26], files.labels[:1]))
+
+
+def test_leave_one_out_says_nothing_where_there_is_nothing_to_say(backbone: Backbone, album: Path) -> None:
+    files = read_files(album / "first")
+    one_class, one_image = new(backbone), new(backbone)
+    assert np.isnan(one_class.learn((files.paths[:5], files.labels[:5])).loo_accuracy)
+    first = [files.labels.index(label) for label in sorted(set(files.labels))]
+    assert np.isnan(one_image.learn(([files.paths[i] for i in first], sorted(set(files.labels)))).loo_accuracy)

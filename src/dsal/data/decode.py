@@ -1,6 +1,7 @@
-"""Image files to pixels: any mode Pillow reads, upright, one size, several files at a time.
+"""Images to pixels: any mode Pillow reads, upright, one size, several at a time.
 
-A file comes out as a viewer would show it: turned as its EXIF orientation says, the first frame of an animation,
+An image is a path, the bytes of an image file, a Pillow image, or a uint8 array (h, w, 3). A file comes out as a viewer
+would show it: turned as its EXIF orientation says, the first frame of an animation,
 transparency on white, 16-bit greys scaled to 8 bits. Its shorter side is resized and the middle cropped, in one step.
 """
 
@@ -10,19 +11,21 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
-from os import cpu_count
+from io import BytesIO
+from os import PathLike, cpu_count
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
-from torch import Tensor
 
-from dsal.errors import FileFormatError, InputError, UnknownNameError
+from dsal.errors import FileFormatError, InputError
 
 CROP = 0.875  # share of the shorter side that stays: the habit of ImageNet's networks (224 of 256)
 BROKEN = ("stop", "skip")
+Pixels: TypeAlias = NDArray[np.uint8]
+ImageSource: TypeAlias = "Path | bytes | Image.Image | Pixels"
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,18 +39,41 @@ class Decoded:
     """
 
     rows: list[int]
-    images: Tensor
+    images: Pixels
     broken: list[str]
 
 
-def decode_image(path: Path, size: int, channels: int = 3, crop: float = CROP) -> Tensor:
-    """Read one image file.
+def checked_source(image: Any) -> ImageSource:
+    """An image as users pass it: a path, the bytes of an image file, a Pillow image, or uint8 pixels."""
+    if isinstance(image, (str, PathLike)):
+        return Path(image)
+    if isinstance(image, (bytes, Image.Image)):
+        return image
+    if isinstance(image, (bytearray, memoryview)):
+        return bytes(image)
+    if isinstance(image, np.ndarray):
+        if (
+            image.dtype == np.uint8
+            and (image.ndim == 2 or (image.ndim == 3 and image.shape[2] in (3, 4)))
+            and image.size
+        ):
+            return image
+        got = f"{image.dtype} of shape {image.shape}"
+        raise InputError(f"pixels must be a uint8 array (h, w), (h, w, 3) or (h, w, 4), got {got}")
+    raise InputError(
+        f"an image is a path, the bytes of an image file, a Pillow image or a uint8 array, not {type(image).__name__}"
+    )
+
+
+def decode_image(source: ImageSource, size: int, channels: int = 3, crop: float = CROP, name: str = "") -> Pixels:
+    """Read one image.
 
     Args:
-        path: of any format Pillow reads.
+        source: a path, the bytes of an image file, a Pillow image, or uint8 pixels; files of any format Pillow reads.
         size: side of the result in pixels.
         channels: 3 for colour, 1 for grey.
         crop: side of the square that is kept, as a share of the image's shorter side.
+        name: what to call it in an error; its path by default.
 
     Returns:
         uint8, (channels, size, size).
@@ -55,21 +81,22 @@ def decode_image(path: Path, size: int, channels: int = 3, crop: float = CROP) -
     Raises:
         FileFormatError: no such file, or it is empty, torn, too large, or no image; the message names it.
     """
+    name = str(source) if isinstance(source, Path) else name
     try:
-        with Image.open(path) as file:
-            file.draft(file.mode, (2 * size, 2 * size))  # a JPEG twice as large as needed is decoded at a fraction
-            upright = ImageOps.exif_transpose(_eight_bits(file))
+        with _opened(source) as image:
+            image.draft(image.mode, (2 * size, 2 * size))  # a JPEG twice as large as needed is decoded at a fraction
+            upright = ImageOps.exif_transpose(_eight_bits(image))
             pixels = np.array(_square(upright.convert("RGB" if channels == 3 else "L"), size, crop))
     # Pillow's readers answer damaged data with many kinds of exception; all mean that this file is no use.
     except (OSError, ValueError, SyntaxError, EOFError, ArithmeticError, LookupError, TypeError, MemoryError) as error:
-        raise FileFormatError(f"cannot read the image {path}: {_reason(path, error)}") from error
+        raise FileFormatError(f"cannot read the image {name}: {_reason(source, error)}") from error
     except Image.DecompressionBombError as error:
-        raise FileFormatError(f"cannot read the image {path}: {error}") from error
-    return torch.from_numpy(pixels).view(size, size, channels).permute(2, 0, 1)
+        raise FileFormatError(f"cannot read the image {name}: {error}") from error
+    return pixels.reshape(size, size, channels).transpose(2, 0, 1)
 
 
 def decode_batches(
-    paths: Sequence[Path],
+    sources: Sequence[ImageSource],
     size: int,
     channels: int = 3,
     *,
@@ -78,33 +105,32 @@ def decode_batches(
     broken: str = "stop",
     workers: int | None = None,
 ) -> Iterator[Decoded]:
-    """Read image files in order, in threads that work ahead by two batches.
+    """Read images in order, in threads that work ahead by two batches.
 
     Args:
-        paths: files.
+        sources: see :func:`decode_image`.
         size: side of the results in pixels.
         channels: 3 for colour, 1 for grey.
         crop: see :func:`decode_image`.
-        batch_size: files at a time.
-        broken: ``"stop"`` at the first file that cannot be read, or ``"skip"`` it and tell.
+        batch_size: images at a time.
+        broken: ``"stop"`` at the first that cannot be read, or ``"skip"`` it and tell.
         workers: threads; as many as there are processors by default.
 
     Raises:
         FileFormatError: with ``broken="stop"``, at the first file that cannot be read.
     """
     if broken not in BROKEN:
-        raise UnknownNameError("way with broken images", broken, BROKEN)
+        raise InputError(f'broken must be "stop" or "skip", not {broken!r}')
     if batch_size < 1:
         raise InputError(f"batch size must be at least 1, got {batch_size}")
     pool = ThreadPoolExecutor(workers or cpu_count() or 1, thread_name_prefix="dsal-decode")
     try:
-        queue: deque[Future[Tensor]] = deque()
-        waiting = iter(paths)
-        for start in range(0, len(paths), batch_size):
-            wanted = 3 * batch_size - len(queue)
-            queue.extend(pool.submit(decode_image, path, size, channels, crop) for path in islice(waiting, wanted))
+        queue: deque[Future[Pixels]] = deque()
+        for start in range(0, len(sources), batch_size):
+            for row in range(start + len(queue), min(start + 3 * batch_size, len(sources))):
+                queue.append(pool.submit(decode_image, sources[row], size, channels, crop, f"number {row + 1}"))
             rows, images, reasons = [], [], []
-            for row in range(start, min(start + batch_size, len(paths))):
+            for row in range(start, min(start + batch_size, len(sources))):
                 try:
                     images.append(queue.popleft().result())
                     rows.append(row)
@@ -112,10 +138,19 @@ def decode_batches(
                     if broken == "stop":
                         raise
                     reasons.append(str(error))
-            stacked = torch.stack(images) if images else torch.empty(0, channels, size, size, dtype=torch.uint8)
+            stacked = np.stack(images) if images else np.empty((0, channels, size, size), np.uint8)
             yield Decoded(rows, stacked, reasons)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _opened(source: ImageSource) -> Image.Image:
+    """The image, of its file not more than the header read; a caller's own Pillow image is left open and unchanged."""
+    if isinstance(source, Image.Image):
+        return source.copy()
+    if isinstance(source, np.ndarray):
+        return Image.fromarray(source)
+    return Image.open(BytesIO(source) if isinstance(source, bytes) else source)
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
@@ -153,10 +188,10 @@ def _square(image: Image.Image, size: int, crop: float) -> Image.Image:
     return image.resize((size, size), Image.Resampling.BICUBIC, box=box, reducing_gap=3.0)
 
 
-def _reason(path: Path, error: BaseException) -> str:
-    if not path.is_file():
+def _reason(source: ImageSource, error: BaseException) -> str:
+    if isinstance(source, Path) and not source.is_file():
         return "there is no such file"
-    if path.stat().st_size == 0:
+    if source == b"" or (isinstance(source, Path) and source.stat().st_size == 0):
         return "the file is empty"
     if isinstance(error, UnidentifiedImageError):
         return "it is not an image, or of a format that is not supported"

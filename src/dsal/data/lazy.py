@@ -42,7 +42,7 @@ class FileData:
     def batches(self, batch_size: int, size: int, channels: int) -> Iterator[Tensor]:
         """Yield the images in order, uint8 (n, channels, size, size); decoding goes on while a batch is used."""
         for batch in decode_batches(self.paths, size, channels, batch_size=batch_size):
-            yield batch.images
+            yield torch.from_numpy(batch.images)
 
     def in_memory(self, rows: Tensor, size: int, channels: int = 3, progress: Progress | None = None) -> ImageData:
         """Decode the images of ``rows`` (n,) and hold them: n * channels * size^2 bytes.

@@ -1,7 +1,22 @@
-"""Own images: a backbone, a classifier and a sense for what was never taught, in one model and one file."""
+"""Own images: a backbone, a classifier and a sense for what was never taught, in one model and one file.
 
-from dsal.images.answers import Evaluation, Lesson, Prediction, Predictions
-from dsal.images.model import ImageModel
-from dsal.images.transformer import ImageFeatures
+Names are imported when they are first used: most commands need only some of them.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dsal.images.answers import Evaluation, Lesson, Prediction, Predictions
+    from dsal.images.model import ImageModel
+    from dsal.images.transformer import ImageFeatures
 
 __all__ = ["Evaluation", "ImageFeatures", "ImageModel", "Lesson", "Prediction", "Predictions"]
+
+_MODULES = {"ImageFeatures": "dsal.images.transformer", "ImageModel": "dsal.images.model"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'dsal.images' has no attribute {name!r}")
+    return getattr(import_module(_MODULES.get(name, "dsal.images.answers")), name)

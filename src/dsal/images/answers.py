@@ -18,7 +18,11 @@ class Lesson:
         new_classes: classes that were not known before, sorted.
         known_classes: classes of the lesson that were, sorted.
         broken: what could not be read, and why.
-        loo_accuracy: share of the lesson's images that the main stream gets right, each as if it had not been learned.
+        loo_accuracy: fraction of the lesson's images that the main stream gets right, each as if it had not been
+            learned; NaN where that says nothing: with a single class, or no class with a second image.
+        repeated: images left out because the same content was learned before, or comes twice in the lesson.
+        moved: images left out because the same content was learned before under other labels: (image, label now,
+            label then). :meth:`ImageModel.relabel` corrects them.
     """
 
     images: int
@@ -26,6 +30,8 @@ class Lesson:
     known_classes: tuple[str, ...]
     broken: tuple[str, ...]
     loo_accuracy: float
+    repeated: int = 0
+    moved: tuple[tuple[str, str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -33,15 +39,15 @@ class Prediction:
     """The answer for one image.
 
     Attributes:
-        path: its file.
+        path: its file; None for an image that was not given as a file.
         label: the most likely class, whether or not the image looks like one of those taught.
         score: its probability, 0 to 1, if the image is of a known class.
         top_k: the most likely classes with their probabilities, best first.
-        novelty: share of the images learned that look less strange than this one, 0 to 1; NaN if unknown.
+        novelty: fraction of the images learned that look less strange than this one, 0 to 1; NaN if unknown.
         novel: whether novelty is above the threshold: rather a class never taught.
     """
 
-    path: Path
+    path: Path | None
     label: str
     score: float
     top_k: tuple[tuple[str, float], ...]
@@ -50,7 +56,7 @@ class Prediction:
 
 
 class Predictions(list[Prediction]):
-    """Answers in the order of the files; ``broken`` says which could not be read, and why."""
+    """Answers in the order of the images; ``broken`` says which could not be read, and why."""
 
     broken: tuple[str, ...] = ()
 
@@ -77,6 +83,6 @@ class Evaluation:
 
     @property
     def accuracy(self) -> float:
-        """Share of the images of known classes that got their label; NaN without any."""
+        """Fraction of the images of known classes that are classified correctly; NaN without any."""
         total = self.confusion.sum()
         return float(np.trace(self.confusion) / total) if total else float("nan")

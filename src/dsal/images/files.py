@@ -15,7 +15,7 @@ from dsal.backbones.hub import MODULE, empty_backbone, wrap_module
 from dsal.classifier import DSALClassifier
 from dsal.classifier import files as classifier_files
 from dsal.errors import FileFormatError, InputError
-from dsal.images.novelty import ClassStatistics, Usual
+from dsal.images.version import Version, model_arrays, part, set_arrays
 from dsal.store import StrPath, load_tensors, save_tensors
 
 if TYPE_CHECKING:
@@ -32,8 +32,10 @@ def save(model: ImageModel, path: StrPath, learning: bool) -> None:
     if card.architecture != MODULE:
         state = model.backbone.state_dict()
         arrays |= {f"backbone.{name}": value for name, value in state.items() if not name.startswith("head.")}
-    arrays |= {f"novelty.{name}": value for name, value in asdict(model.statistics).items()}
-    arrays["usual.counts"] = model.usual.counts
+    arrays |= model_arrays(model)
+    history = model.history if learning else ()
+    for number, version in enumerate(history):
+        arrays |= {f"history.{number}.{name}": value for name, value in version.arrays.items()}
     document = {
         "kind": KIND,
         "card": asdict(card),
@@ -41,6 +43,7 @@ def save(model: ImageModel, path: StrPath, learning: bool) -> None:
         "classifier": meta,
         "left_out": model.left_out,
         "notes": model.notes,
+        "history": [version.document() for version in history],
         "dsal": __version__,
     }
     save_tensors(path, arrays, document)
@@ -54,7 +57,7 @@ def load(path: StrPath, backbone: Backbone | nn.Module | None, device: str | tor
     try:
         card = read_card(meta["card"])
         if backbone is None:
-            backbone = _stored_backbone(card, _part(arrays, "backbone"))
+            backbone = _stored_backbone(card, part(arrays, "backbone"))
         elif not isinstance(backbone, Backbone):
             backbone = wrap_module(backbone, size=card.size, in_channels=card.in_channels, mean=card.mean, std=card.std)
         if backbone.fingerprint() != meta["backbone_sha256"]:
@@ -62,11 +65,14 @@ def load(path: StrPath, backbone: Backbone | nn.Module | None, device: str | tor
                 f"{path} was made with another backbone ({card.architecture}); it is of no use with this one"
             )
         classifier = DSALClassifier()
-        classifier_files.unpack(classifier, _part(arrays, "classifier"), meta["classifier"], path, "auto")
+        classifier_files.unpack(classifier, part(arrays, "classifier"), meta["classifier"], path, "auto")
         model = ImageModel(backbone, classifier, device)
-        model.statistics = ClassStatistics(**_part(arrays, "novelty"))
-        model.usual = Usual(**_part(arrays, "usual"))
-        model.left_out, model.notes = meta.get("left_out", {}), meta.get("notes", {})
+        set_arrays(model, arrays)
+        model.left_out, model.notes = meta["left_out"], meta["notes"]
+        model.history = tuple(
+            Version(arrays=part(arrays, f"history.{number}"), **document)
+            for number, document in enumerate(meta["history"])
+        )
         model.version = meta["dsal"]
     except (KeyError, TypeError, RuntimeError) as error:
         raise FileFormatError(f"{path} does not describe a model of this version of dsal: {error!r}") from error
@@ -83,8 +89,3 @@ def _stored_backbone(card: Card, arrays: dict[str, NDArray[Any]]) -> Backbone:
     backbone = empty_backbone(card)
     backbone.load_state_dict({name: torch.from_numpy(value) for name, value in arrays.items()})
     return channels_last(backbone).eval()
-
-
-def _part(arrays: dict[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:
-    prefix = f"{name}."
-    return {key.removeprefix(prefix): value for key, value in arrays.items() if key.startswith(prefix)}

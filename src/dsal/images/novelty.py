@@ -76,6 +76,18 @@ class ClassStatistics:
         """Only these classes; the others must have no rows left."""
         return ClassStatistics(self.counts[columns], self.sums[columns], self.products)
 
+    def without_class(self, column: int) -> ClassStatistics:
+        """Without one class, whose rows are no longer at hand: its scatter is taken to be the average of all classes.
+
+        So the covariance within classes stays what it was, and the covariance of everything loses the class' mean.
+        """
+        mean = self.sums[column] / max(self.counts[column], 1.0)
+        filled = self.counts > 0
+        within = self.products - (self.sums[filled] / self.counts[filled, None]).T @ self.sums[filled]
+        products = self.products - np.outer(mean, self.sums[column])
+        products -= within * (self.counts[column] / self.counts.sum())
+        return ClassStatistics(np.delete(self.counts, column), np.delete(self.sums, column, axis=0), products)
+
     def grown(self, classes: int) -> ClassStatistics:
         """Room for classes without rows."""
         more = classes - len(self.counts)

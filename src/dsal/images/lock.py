@@ -1,0 +1,93 @@
+"""One writer for each model file, among processes and threads.
+
+The lock is the kernel's, on a hidden file beside the model (``.m.dsal.lock``): a process that dies, even by
+``kill -9``, leaves it free. The model file itself cannot carry it, because saving replaces that file.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from dsal.errors import InputError, ModelBusyError
+from dsal.store import StrPath
+
+_PAUSE = 0.05  # seconds between two attempts
+
+
+@contextmanager
+def model_lock(path: StrPath, wait: float | None = None) -> Iterator[None]:
+    """Hold the right to write a model file while the block runs; readers need no lock.
+
+    It cannot be taken twice, not even by the thread that holds it.
+
+    Args:
+        path: the model file; it need not exist yet.
+        wait: seconds to wait for another writer; None raises at once.
+
+    Raises:
+        ModelBusyError: another writer holds it and did not finish in time.
+        InputError: the folder does not exist or cannot be written to.
+    """
+    target = Path(os.path.realpath(path))
+    lock = target.with_name(f".{target.name}.lock")
+    deadline = time.monotonic() + (wait or 0.0)
+    while (descriptor := _taken(lock, target)) is None:
+        if time.monotonic() >= deadline:
+            waited = f" after {wait:g} s" if wait else ""
+            raise ModelBusyError(f"{path} is still being written by another process{waited}: wait longer, or try again")
+        time.sleep(_PAUSE)
+    try:
+        yield
+    finally:
+        if sys.platform != "win32":  # which cannot remove an open file; an old lock file does no harm
+            with suppress(OSError):
+                lock.unlink()
+        os.close(descriptor)
+
+
+def _taken(lock: Path, target: Path) -> int | None:
+    """The descriptor of the locked file, or None while another writer has it."""
+    try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+    except FileNotFoundError as error:
+        raise InputError(f"there is no folder {target.parent} to write {target.name} to") from error
+    except OSError as error:
+        raise InputError(f"cannot write to the folder {target.parent}: {error.strerror}") from error
+    # The previous holder may have removed the file between our opening and our locking it.
+    if _lock(descriptor) and _is(descriptor, lock):
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def _is(descriptor: int, lock: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), lock.stat())
+    except FileNotFoundError:
+        return False
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _lock(descriptor: int) -> bool:
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+
+else:
+    import fcntl
+
+    def _lock(descriptor: int) -> bool:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
