@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dsal.evaluation.results import read_config, read_results
+from dsal.evaluation.config import read_config
+from dsal.evaluation.results import read_results
 
 from .conftest import Call
 

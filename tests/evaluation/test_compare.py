@@ -13,7 +13,7 @@ from dsal.evaluation.compare import plan, read_tuning, tune_once
 from dsal.evaluation.experiment import Experiment, settle
 from dsal.evaluation.trials import base_ground
 
-COMMON = Experiment(expansion_size=16, seeds=(3, 4))
+COMMON = Experiment(options={"expansion_size": 16}, seeds=(3, 4))
 
 
 def test_every_method_gets_the_options_and_seeds_it_takes(tmp_path: Path) -> None:
@@ -25,8 +25,8 @@ def test_every_method_gets_the_options_and_seeds_it_takes(tmp_path: Path) -> Non
         "k10/ncm",
     ]
     acil, ncm, *_ = (entry.experiment for entry in entries)
-    assert (acil.phases, acil.expansion_size, acil.seeds, acil.build_method(3).gamma) == (5, 16, (3, 4), 1.0)
-    assert (ncm.phases, ncm.expansion_size, ncm.seeds) == (5, None, (3,))  # it draws nothing: one seed says all
+    assert (acil.phases, acil.options, acil.seeds) == (5, {"expansion_size": 16, "gamma": 1.0}, (3, 4))
+    assert (ncm.phases, ncm.options, ncm.seeds) == (5, {}, (3,))  # it draws nothing: one seed says all
 
 
 def test_a_method_is_tuned_once(tmp_path: Path, sample: FeatureSet) -> None:

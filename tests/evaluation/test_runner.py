@@ -16,8 +16,9 @@ from dsal.backbones import Backbone, Card, save_backbone
 from dsal.data.features import FeatureSet, save_features
 from dsal.errors import FileFormatError, InputError, LeakError, UnknownNameError
 from dsal.evaluation import metrics
+from dsal.evaluation.config import read_config
 from dsal.evaluation.experiment import Experiment, Setting, prepare
-from dsal.evaluation.results import comparable, read_config, read_results
+from dsal.evaluation.results import comparable, read_results
 from dsal.evaluation.runner import is_finished, run_experiment
 from dsal.report.page import build_report
 
@@ -28,7 +29,7 @@ def silent(what: str, done: int, total: int) -> None:
 
 @pytest.fixture
 def setting(sample_file: Path) -> Setting:
-    experiment = Experiment(dataset=str(sample_file), phases=3, expansion_size=48, seeds=(0, 1))
+    experiment = Experiment(dataset=str(sample_file), phases=3, options={"expansion_size": 48}, seeds=(0, 1))
     return prepare(experiment, silent)
 
 
@@ -81,7 +82,7 @@ def test_without_resume_a_stopped_run_begins_again(setting: Setting, tmp_path: P
 
 def test_a_folder_belongs_to_one_configuration(setting: Setting, tmp_path: Path) -> None:
     finish(setting, tmp_path)
-    other = prepare(replace(setting.experiment, gamma=2.0), silent)
+    other = prepare(replace(setting.experiment, options={"expansion_size": 48, "gamma": 2.0}), silent)
     before = (tmp_path / "results.json").read_bytes()
     for resume in (False, True):
         with pytest.raises(InputError, match=r"gamma \(0.1 there, 2.0 here\)"):
@@ -137,7 +138,7 @@ def test_files_tell_the_same_story(setting: Setting, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("every", [2, 3, 10])
 def test_fewer_tests_are_some_of_all_tests(sample_file: Path, tmp_path: Path, every: int) -> None:
-    experiment = Experiment(dataset=str(sample_file), phases=10, expansion_size=48)
+    experiment = Experiment(dataset=str(sample_file), phases=10, options={"expansion_size": 48})
     everywhere = finish(prepare(experiment, silent), tmp_path / "all")
     setting = prepare(replace(experiment, eval_every=every), silent)
     out = tmp_path / "some"
@@ -165,7 +166,7 @@ def test_fewer_tests_are_some_of_all_tests(sample_file: Path, tmp_path: Path, ev
 def test_acil_does_not_depend_on_the_number_of_phases(sample_file: Path, tmp_path: Path) -> None:
     correct = []
     for phases in (5, 25, 50):
-        experiment = Experiment(dataset=str(sample_file), phases=phases, method="acil", expansion_size=256)
+        experiment = Experiment(dataset=str(sample_file), phases=phases, method="acil", options={"expansion_size": 256})
         finish(prepare(experiment, silent), tmp_path / str(phases))
         with np.load(tmp_path / str(phases) / "confusion.npz") as file:
             correct.append(int(np.trace(file[f"seed0_phase{phases}"])))
@@ -188,8 +189,10 @@ def test_weights_that_know_a_later_class_are_refused(setting: Setting) -> None:
 
 
 def test_an_option_the_method_does_not_take_is_refused(setting: Setting) -> None:
-    with pytest.raises(InputError, match="takes no compensation"):
-        prepare(replace(setting.experiment, method="acil", compensation=0.5), silent)
+    with pytest.raises(UnknownNameError, match="unknown acil option 'compensation'"):
+        replace(setting.experiment, method="acil", options={"compensation": 0.5})
+    with pytest.raises(UnknownNameError, match="seed"):  # that is what `seeds` are for
+        replace(setting.experiment, options={"seed": 1})
 
 
 def test_unknown_data_sets_are_answered() -> None:
@@ -208,7 +211,7 @@ def test_images_go_through_a_backbone(tmp_path: Path, monkeypatch: pytest.Monkey
         weights=str(write_weights(tmp_path)),
         features="last",
         phases=5,
-        expansion_size=16,
+        options={"expansion_size": 16},
     )
     reports: list[tuple[str, int, int]] = []
     first = prepare(experiment, lambda *report: reports.append(report))

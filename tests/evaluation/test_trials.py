@@ -45,7 +45,7 @@ def test_base_classes_may_be_any(sample: FeatureSet) -> None:
 
 
 def test_neither_test_data_nor_later_classes_take_part(sample: FeatureSet) -> None:
-    experiment = Experiment(method="acil", expansion_size=16, phases=10)
+    experiment = Experiment(method="acil", options={"expansion_size": 16}, phases=10)
     later = sample.train_y >= 50
     other = replace(
         sample, train_x=np.where(later[:, None], np.float32(9.0), sample.train_x), test_x=np.zeros_like(sample.test_x)

@@ -29,8 +29,9 @@ def test_there_are_no_others() -> None:
 @pytest.mark.parametrize("name", PAPER)
 def test_they_hold_the_papers_values(name: str) -> None:
     experiment, _ = combine({}, read_options(CONFIGS / name))
-    assert (experiment.expansion_size, experiment.compensation) == PAPER[name]
-    assert (experiment.gamma, experiment.activation, experiment.method) == (0.1, "tanh", "ds-al")
+    size, ratio = PAPER[name]
+    paper = {"expansion": "random", "expansion_size": size, "gamma": 0.1, "compensation": ratio, "activation": "tanh"}
+    assert (experiment.method, experiment.options) == ("ds-al", paper)
     assert experiment.seeds == (0, 1, 2)
     assert experiment.base_classes is None  # half of them
     experiment.build_method(0)

@@ -24,7 +24,7 @@ def _finished(out: Path, **options: Any) -> Path:
 def runs(tmp_path_factory: pytest.TempPathFactory, sample_file: Path) -> dict[str, Path]:
     """CIFAR-100: two methods at K = 25 over two seeds, DS-AL at K = 5 with one seed."""
     root = tmp_path_factory.mktemp("runs")
-    shared = {"dataset": str(sample_file), "expansion_size": 64}
+    shared: dict[str, Any] = {"dataset": str(sample_file), "options": {"expansion_size": 64}}
     return {
         "ds-al": _finished(root / "first", method="ds-al", phases=25, seeds=(0, 1), **shared),
         "acil": _finished(root / "second", method="acil", phases=25, seeds=(0, 1), **shared),
@@ -61,4 +61,4 @@ def omniglot_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         backbone={"architecture": "pixels", "seen_classes": None},
     )
     save_features(root / "pixels.safetensors", features)
-    return _finished(root / "run", dataset=str(root / "pixels.safetensors"), phases=10, expansion_size=64)
+    return _finished(root / "run", dataset=str(root / "pixels.safetensors"), phases=10, options={"expansion_size": 64})

@@ -78,7 +78,7 @@ def compare(
     """
     from dsal.cli.display import Display
     from dsal.cli.options import combine
-    from dsal.evaluation.results import read_config, write_config
+    from dsal.evaluation.config import read_config, write_config
 
     asked = given(context)
     folder = Path(asked.get("out", "runs/compare"))
@@ -163,7 +163,7 @@ def _tuned(question: _Question, first: Setting, display: Display) -> dict[str, O
 def _run(setting: Setting, out: Path, handling: Handling) -> None:
     """``dsal run`` in a process of its own, so that the peak of its memory is its own."""
     from dsal.errors import DSALError
-    from dsal.evaluation.results import write_config
+    from dsal.evaluation.config import write_config
 
     out.parent.mkdir(exist_ok=True)
     with TemporaryDirectory() as folder:

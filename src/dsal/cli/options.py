@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
-from inspect import signature
+from dataclasses import dataclass
 from pathlib import Path
-from types import NoneType
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_type_hints
 
 from dsal.errors import InputError, UnknownNameError
-from dsal.evaluation.experiment import METHOD_OPTIONS, Experiment
-from dsal.methods import METHODS
+from dsal.evaluation.config import flat
+from dsal.evaluation.experiment import Experiment, option_hints
+from dsal.hints import fit
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -45,10 +44,10 @@ class Handling:
 
 
 def read_assignments(texts: Iterable[str]) -> dict[str, Any]:
-    """Options of a method from texts like ``power=0.5``, by their Python names.
+    """Options of a method from texts like ``power=0.5``, by their Python names; what is no TOML value is text.
 
     Raises:
-        InputError: a text is no assignment, or what it names is no option.
+        InputError: a text is no assignment, or what it names is no option of a method.
     """
     table = {}
     for text in texts:
@@ -56,53 +55,68 @@ def read_assignments(texts: Iterable[str]) -> dict[str, Any]:
         if not equals:
             raise InputError(f"expected NAME=VALUE, as in power=0.5; got {text!r}")
         try:
-            table[_option(key.strip())] = tomllib.loads(f"value = {value}")["value"]
+            table[key.strip()] = tomllib.loads(f"value = {value}")["value"]
         except ValueError:
-            table[_option(key.strip())] = value.strip()
-    return table
+            table[key.strip()] = value.strip()
+    return _of_method(table)
 
 
 def read_options(path: Path) -> dict[str, Any]:
-    """The options of a TOML file, by their Python names.
+    """The options of a TOML file, those of the method (table ``[method]``) among the others, by their Python names.
 
     Raises:
-        InputError: the file is not there or not TOML, or a key is no option: the nearest one is named.
+        InputError: the file is not there or not TOML, or the table holds what is no option of a method.
     """
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read the configuration {path}: {error}") from error
-    return {_option(key): value for key, value in table.items()}
+    if isinstance(table.get("method"), dict):
+        table["method"] = _of_method(table["method"])
+    return {_name(key): value for key, value in flat(table).items()}
 
 
 def combine(given: Mapping[str, Any], filed: Mapping[str, Any]) -> tuple[Experiment, Handling]:
-    """Options of the command line over those of a file, over a preset, over the defaults."""
-    asked = {name: _checked(name, value) for name, value in {**filed, **given}.items()}
-    handling = Handling(**{name: asked[name] for name in asked if name in _HANDLING})
+    """Options of the command line over those of a file, over a preset, over the defaults.
+
+    Raises:
+        InputError: an option is neither of the run nor of its method (the nearest is named), or of another type.
+    """
+    asked = {**filed, **given}
+    run = {name: _checked(name, value) for name, value in asked.items() if name in _HINTS}
+    handling = Handling(**{name: run.pop(name) for name in list(run) if name in _HANDLING})
     if handling.paper and handling.quick:
         raise InputError("--paper and --quick exclude each other")
     preset = PAPER if handling.paper else QUICK if handling.quick else {}
-    takes = signature(METHODS.get(asked.get("method", Experiment.method))).parameters
-    apt = {name: value for name, value in preset.items() if name not in METHOD_OPTIONS or name in takes}
-    own = {name: asked[name] for name in asked if name not in _EXPERIMENT | _HANDLING}
-    named = {name: asked[name] for name in asked if name in _EXPERIMENT}
-    return Experiment(**{**apt, **named}, method_options=own), handling
+    taken = option_hints(run.get("method", Experiment.method))
+    for name in asked:
+        if name not in _HINTS and name not in taken:
+            valid = (option.replace("_", "-") for option in (*_HINTS, *taken))
+            raise UnknownNameError("option", name.replace("_", "-"), valid)
+    values = {**preset, **asked, **run}
+    options = {name: value for name, value in values.items() if name in taken}
+    return Experiment(**{name: values[name] for name in values if name in _EXPERIMENT}, options=options), handling
 
 
-_EXPERIMENT = {field.name for field in fields(Experiment)} - {"method_options"}
-_HANDLING = {field.name for field in fields(Handling)}
-_METHODS = {
-    name: hint for method in METHODS.names() for name, hint in get_type_hints(METHODS.get(method).__init__).items()
-}
-_HINTS = {**_METHODS, **get_type_hints(Experiment), **get_type_hints(Handling)}
-_NAMES = (_EXPERIMENT | _HANDLING | set(_METHODS)) - {"seed", "return"}
+_HANDLING = get_type_hints(Handling)
+_EXPERIMENT = {name: hint for name, hint in get_type_hints(Experiment).items() if name != "options"}
+_HINTS = {**_EXPERIMENT, **_HANDLING}
 
 
-def _option(key: str) -> str:
-    name = key.replace("-", "_")
-    if name not in _NAMES:
-        raise UnknownNameError("option", key, (option.replace("_", "-") for option in _NAMES))
-    return name
+def _name(key: str) -> str:
+    return key.replace("-", "_")
+
+
+def _of_method(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a method by their Python names; one that belongs to the run is refused."""
+    named = {_name(key): value for key, value in table.items()}
+    for name in named:
+        if name in _HINTS:
+            raise InputError(
+                f"{name.replace('_', '-')} is an option of the run, not of its method: "
+                "in a file it belongs above [method], on the command line it has a flag of its own"
+            )
+    return named
 
 
 def _checked(name: str, value: Any) -> Any:
@@ -111,13 +125,7 @@ def _checked(name: str, value: Any) -> Any:
         return read_seeds(value)
     if name == "class_order" and type(value) is int:
         return str(value)
-    kinds = set(get_args(_HINTS[name]) or (_HINTS[name],)) - {NoneType}
-    if float in kinds and type(value) is int:
-        return float(value)
-    if type(value) not in kinds:
-        wanted = " or ".join(sorted(kind.__name__ for kind in kinds))
-        raise InputError(f"option {name.replace('_', '-')} must be of type {wanted}, got {value!r}")
-    return value
+    return fit(name, value, _HINTS[name])
 
 
 def read_seeds(value: Any) -> tuple[int, ...]:
@@ -126,7 +134,7 @@ def read_seeds(value: Any) -> tuple[int, ...]:
     >>> read_seeds("0,1,2"), read_seeds([4, 5]), read_seeds(7)
     ((0, 1, 2), (4, 5), (7,))
     """
-    given = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else [value]
+    given = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
     try:
         seeds = tuple(int(seed) for seed in given if not isinstance(seed, bool | float))
     except (TypeError, ValueError):

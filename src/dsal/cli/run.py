@@ -59,11 +59,16 @@ def run(
     activation: Annotated[Text, option("Activation of the compensation.", "tanh", METHOD)] = None,
     assignments: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Any other option of the method.", rich_help_panel=METHOD),
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Any option of the method; the value as in TOML.",
+            rich_help_panel=METHOD,
+        ),
     ] = None,
     paper: Annotated[Flag, flag("--paper", "The paper's values: d_B = 8192 and all.")] = None,
     quick: Annotated[Flag, flag("--quick", "A small run that ends in seconds.")] = None,
-    config: Annotated[Path | None, option("TOML file of options; the command line goes before it.")] = None,
+    config: Annotated[Path | None, option("TOML file of options; the command line overrides it.")] = None,
     out: Annotated[Path | None, option("Folder of the run.", "runs/NAME", HANDLING)] = None,
     resume: Annotated[Flag, flag("--resume", "Go on where a stopped run left off.", HANDLING)] = None,
     checkpoint_seconds: CheckpointSeconds = None,
@@ -73,7 +78,8 @@ def run(
 ) -> None:
     """Run one experiment: learn class by class, test after every phase, write results and a report.
 
-    Results go to stdout, progress to stderr. Every option can also stand in the TOML file, by the same name.
+    Results go to stdout, progress to stderr. Every option can also be set in the TOML file, by the same name; options
+    of the method are in its table [method], beside the method's own name.
     """
     from dsal.cli.options import combine, read_assignments, read_options
 

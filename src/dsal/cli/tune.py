@@ -47,8 +47,7 @@ def tune(
         phases=phases,
         base_classes=base_classes,
         class_order=class_order,
-        expansion_size=expansion_size,
-        activation=activation,
+        options={"expansion_size": expansion_size, "activation": activation},
         seeds=(seed,),
     )
     with display.preparation() as progress:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
 from dsal.errors import FileFormatError
-from dsal.evaluation.experiment import Experiment
+from dsal.evaluation.experiment import Experiment, option_hints
 from dsal.evaluation.trials import PHASES, Ground, Trial, best, tune
 from dsal.methods import METHODS
 from dsal.store import atomic_write
@@ -36,18 +35,18 @@ def plan(common: Experiment, phases: Sequence[int], chosen: Mapping[str, Options
         out: folder of the comparison; a run has the folder ``k<K>/<method>`` in it.
     """
     return [
-        Entry(replace(of_method(common, name), phases=k, method_options=options), out / f"k{k}" / name)
+        Entry(replace(run, phases=k, options={**run.options, **chosen[run.method]}), out / f"k{k}" / run.method)
         for k in phases
-        for name, options in chosen.items()
+        for run in (of_method(common, name) for name in chosen)
     ]
 
 
 def of_method(common: Experiment, name: str) -> Experiment:
     """The experiment with another method: only with options it takes, and one seed where seeds change nothing."""
-    method = METHODS.get(name)
-    size = common.expansion_size if "expansion_size" in signature(method).parameters else None
-    seeds = common.seeds if method.seed_varies else common.seeds[:1]
-    return replace(common, method=name, expansion_size=size, seeds=seeds)
+    taken = option_hints(name)
+    options = {option: value for option, value in common.options.items() if option in taken}
+    seeds = common.seeds if METHODS.get(name).seed_varies else common.seeds[:1]
+    return replace(common, method=name, options=options, seeds=seeds)
 
 
 def tune_once(experiment: Experiment, ground: Ground, out: Path) -> Iterator[Trial]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from inspect import signature
 from pathlib import Path
@@ -16,18 +16,16 @@ from dsal.data.features import FeatureSet, feature_set_names, load_features, rea
 from dsal.distributed import current
 from dsal.errors import InputError, UnknownNameError
 from dsal.features import Origin, check_no_leak
+from dsal.hints import fit, keyword_hints, plain
 from dsal.methods import METHODS, Method
 
 Progress = Callable[[str, int, int], None]
 """Called with (what is being done, units done, units in all)."""
 
-METHOD_OPTIONS = ("expansion", "expansion_size", "gamma", "gamma_comp", "compensation", "activation")
-"""Fields of :class:`Experiment` that are options of the method."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """What to run. An option of the method that is None is left to the method.
+    """What to run.
 
     Attributes:
         dataset: an embedded set of features, a ``.safetensors`` file of features, or a data set of images.
@@ -37,18 +35,13 @@ class Experiment:
         weights: backbone for images: a file of weights, or a name of ``dsal.backbones.hub``.
         features: ``all`` stages of the backbone side by side, or the ``last`` alone.
         method: name of the method.
+        options: of the method, by the names of its constructor's arguments, checked against its type hints; the method
+            sets what is left out.
         phases: K, the number of phases after phase 0.
         base_classes: classes of phase 0; None for half of them.
         class_order: ``natural``, or the seed of a permutation.
         shots: training samples of each class after phase 0; None for all.
         eval_every: test after every so many phases, and after the last.
-        expansion: kind of expansion.
-        expansion_size: its width d_B.
-        gamma: ridge penalty of the main stream.
-        gamma_comp: ridge penalty of the compensation stream; None for ``gamma``.
-        compensation: C, the weight of the compensation stream.
-        activation: of the compensation stream.
-        method_options: options of the method that have no field here, by name.
         seeds: one run each.
     """
 
@@ -59,18 +52,12 @@ class Experiment:
     weights: str | None = None
     features: str = "all"
     method: str = "ds-al"
+    options: Mapping[str, Any] = field(default_factory=dict)
     phases: int = 25
     base_classes: int | None = None
     class_order: str = "natural"
     shots: int | None = None
     eval_every: int = 1
-    expansion: str | None = None
-    expansion_size: int | None = None
-    gamma: float | None = None
-    gamma_comp: float | None = None
-    compensation: float | None = None
-    activation: str | None = None
-    method_options: Mapping[str, Any] = field(default_factory=dict)
     seeds: tuple[int, ...] = (0,)
 
     def __post_init__(self) -> None:
@@ -81,17 +68,34 @@ class Experiment:
         if self.eval_every < 1:
             raise InputError(f"eval-every must be 1 or more, got {self.eval_every}")
 
+        hints = option_hints(self.method)
+        for name in self.options:
+            if name not in hints:
+                raise UnknownNameError(f"{self.method} option", name, hints)
+        checked = {name: fit(name, value, hints[name]) for name, value in self.options.items()}
+        object.__setattr__(self, "options", checked)
+
     def build_method(self, seed: int) -> Method:
-        """A fresh method with the options given; one that it does not take is refused."""
+        """A fresh method with the options given."""
         cls = METHODS.get(self.method)
-        takes = signature(cls).parameters
-        given = {name: getattr(self, name) for name in METHOD_OPTIONS if getattr(self, name) is not None}
-        given.update(self.method_options)
-        for name in given:
-            if name not in takes or name == "seed":
-                own = ", ".join(option for option in takes if option != "seed")
-                raise InputError(f"method {self.method!r} takes no {name}; its options: {own or '(none)'}")
-        return cls(**given, **({"seed": seed} if "seed" in takes else {}))
+        return cls(**self.options, **({"seed": seed} if "seed" in signature(cls).parameters else {}))
+
+
+def option_hints(method: str) -> dict[str, Any]:
+    """The options of a method with their type hints: all arguments of its constructor but ``seed``.
+
+    Raises:
+        UnknownNameError: there is no such method.
+        InputError: an option bears a name that is taken in every configuration.
+    """
+    hints = keyword_hints(METHODS.get(method))
+    taken = {"name", *(field.name for field in fields(Experiment))} & hints.keys()
+    if taken:
+        raise InputError(
+            f"method {method!r} cannot be run: rename its options {', '.join(sorted(taken))}, "
+            "names that every configuration uses for something else"
+        )
+    return {name: hint for name, hint in hints.items() if name != "seed"}
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,8 @@ class Setting:
         data: features, labels, and the card of the backbone.
         scenario: which classes arrive when.
         origin: what the backbone was trained on, seen from the scenario.
-        config: the effective configuration, every default filled in; what does not apply is left out.
+        config: the effective configuration, every default filled in; what does not apply is left out. The options of
+            the method are among it, all as JSON and TOML hold them.
     """
 
     experiment: Experiment
@@ -123,7 +128,7 @@ def prepare(experiment: Experiment, progress: Progress) -> Setting:
     Raises:
         DSALError: of the kind that fits: an unknown name, a missing file, weights that have seen a later class.
     """
-    experiment.build_method(experiment.seeds[0])  # a wrong option is told before anything is loaded
+    experiment.build_method(experiment.seeds[0])  # a wrong value is told before anything is loaded
     data = _through_backbone(experiment, progress) if experiment.dataset in DATASETS.names() else _read(experiment)
     return settle(experiment, data)
 
@@ -144,7 +149,7 @@ def settle(experiment: Experiment, data: FeatureSet) -> Setting:
         "class_order": experiment.class_order,
         **({} if experiment.shots is None else {"shots": experiment.shots}),
         **({} if experiment.eval_every == 1 else {"eval_every": experiment.eval_every}),
-        **{name: getattr(method, name) for name in signature(type(method)).parameters if name != "seed"},
+        **{name: plain(name, getattr(method, name)) for name in option_hints(experiment.method)},
         "seeds": list(experiment.seeds),
     }
     return Setting(experiment, data, scenario, origin, config)

@@ -1,4 +1,4 @@
-"""What a run leaves behind: ``results.json``, ``phases.csv``, ``confusion.npz`` and ``config.toml``.
+"""What a run leaves behind: ``results.json``, ``phases.csv`` and ``confusion.npz``.
 
 The schema is described in docs/results.md. The same run gives the same files to the last byte, except for what
 :func:`comparable` takes away.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import csv
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -23,11 +22,6 @@ from dsal.evaluation.experiment import Setting
 from dsal.evaluation.protocol import PhaseResult
 from dsal.evaluation.provenance import peak_memory_bytes
 from dsal.store import atomic_write
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 SCHEMA = 1
 
@@ -104,25 +98,6 @@ def comparable(document: Mapping[str, Any]) -> dict[str, Any]:
         del phase["seconds"], phase["seconds_evaluate"]
     del same["peak_memory_bytes"], same["provenance"]["started"]
     return same
-
-
-def write_config(out: Path, config: Mapping[str, Any]) -> None:
-    """Write the effective configuration as TOML; ``dsal run --config`` takes it back."""
-    with atomic_write(out / "config.toml") as temporary:
-        # JSON's strings, numbers, booleans and lists of numbers are TOML's
-        lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in config.items()]
-        temporary.write_text("".join(lines), encoding="utf-8")
-
-
-def read_config(out: Path) -> dict[str, Any] | None:
-    """The configuration of the run in a folder; None where there is none."""
-    path = out / "config.toml"
-    if not path.exists():
-        return None
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise FileFormatError(f"{path} is not TOML: {error}") from error
 
 
 def _phase(group: range, base: range, by_seed: Sequence[PhaseResult]) -> dict[str, Any]:

@@ -14,10 +14,11 @@ from typing import Any
 from dsal.distributed import current
 from dsal.errors import InputError
 from dsal.evaluation.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint
+from dsal.evaluation.config import read_config, write_config
 from dsal.evaluation.experiment import Setting
 from dsal.evaluation.protocol import PhaseResult, run_phases
 from dsal.evaluation.provenance import provenance
-from dsal.evaluation.results import read_config, write_config, write_results
+from dsal.evaluation.results import write_results
 from dsal.methods import METHODS
 from dsal.store import atomic_write
 

@@ -62,7 +62,7 @@ class Ground:
 def tune(experiment: Experiment, ground: Ground) -> Iterator[Trial]:
     """Try every setting of the experiment's method, with its first seed."""
     for options in METHODS.get(experiment.method).trials:
-        method = replace(experiment, method_options=options).build_method(experiment.seeds[0])
+        method = replace(experiment, options={**experiment.options, **options}).build_method(experiment.seeds[0])
         counts = [result.counts for result in run_phases(method, ground.samples, ground.scenario)]
         yield Trial(dict(options), average_accuracy(counts))
 

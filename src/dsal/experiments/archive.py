@@ -80,15 +80,12 @@ class Archive:
             first, began = job.needs[0], perf_counter()
             setting = self.setting(first)
             origin = provenance(setting.data, setting.origin)
-            options = setting.experiment
-            if options.expansion_size is None or options.gamma is None:
-                raise InputError("a training needs its size and gamma")
             measured = train(
                 setting.data,
                 setting.scenario,
                 [need.stream for need in job.needs],
-                size=options.expansion_size,
-                gamma=options.gamma,
+                size=setting.config["expansion_size"],
+                gamma=setting.config["gamma"],
                 ratio=self.plan.compensation,
                 seed=first.seed,
             )

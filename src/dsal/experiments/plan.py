@@ -62,17 +62,15 @@ class Plan:
 
     def experiment(self, need: Need, method: str = "ds-al", seeds: tuple[int, ...] | None = None) -> Experiment:
         """The run that a need stands for, as ``dsal run`` would be asked for it."""
-        dual = method == "ds-al"
+        dual = {"compensation": self.compensation, "activation": need.stream.activation}
+        options = {
+            "expansion": "random",
+            "expansion_size": self.characters_size if need.dataset == self.characters else self.expansion_size,
+            "gamma": self.gamma,
+            **(dual if method == "ds-al" else {}),
+        }
         return Experiment(
-            dataset=need.dataset,
-            method=method,
-            phases=need.phases,
-            expansion="random",
-            expansion_size=self.characters_size if need.dataset == self.characters else self.expansion_size,
-            gamma=self.gamma,
-            compensation=self.compensation if dual else None,
-            activation=need.stream.activation if dual else None,
-            seeds=seeds or (need.seed,),
+            dataset=need.dataset, method=method, options=options, phases=need.phases, seeds=seeds or (need.seed,)
         )
 
     def as_json(self) -> dict[str, Any]:

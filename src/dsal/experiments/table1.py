@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from dsal.evaluation.config import write_config
 from dsal.evaluation.paper_numbers import TABLE_1, Figure, paper_results
 from dsal.evaluation.protocol import PhaseResult
-from dsal.evaluation.results import write_config, write_results
+from dsal.evaluation.results import write_results
 from dsal.experiments.archive import Archive
 from dsal.experiments.item import Block, Item, Summary, Table, draw_nothing, shown, signed
 from dsal.experiments.plan import Need, Plan

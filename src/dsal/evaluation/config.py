@@ -1,0 +1,72 @@
+"""``config.toml``: the effective configuration of a run, the method and its options in a table of their own.
+
+    dataset = "cifar100-features"
+    phases = 25
+    ...
+
+    [method]
+    name = "ds-al"
+    gamma = 0.1
+    ...
+
+In memory and in ``results.json`` the configuration is flat; files of earlier versions are flat too and are still read.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from dsal.errors import FileFormatError
+from dsal.evaluation.experiment import Experiment
+from dsal.store import atomic_write
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_TOP = {field.name for field in fields(Experiment)}
+
+
+def write_config(out: Path, config: Mapping[str, Any]) -> None:
+    """Write the effective configuration as TOML; ``dsal run --config`` takes it back."""
+    table = dict(config)
+    if "method" in config:  # a comparison has none
+        own = {name: value for name, value in config.items() if name not in _TOP}
+        table = {name: value for name, value in config.items() if name not in own}
+        table["method"] = {"name": table.pop("method"), **own}  # last, as TOML wants it
+    with atomic_write(out / "config.toml") as temporary:
+        temporary.write_text(tomli_w.dumps(table), encoding="utf-8")
+
+
+def read_config(out: Path) -> dict[str, Any] | None:
+    """The configuration of the run in a folder, flat; None where there is none."""
+    path = out / "config.toml"
+    if not path.exists():
+        return None
+    try:
+        return flat(tomllib.loads(path.read_text(encoding="utf-8")))
+    except ValueError as error:
+        raise FileFormatError(f"{path} is not TOML: {error}") from error
+
+
+def flat(table: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration with the options of its method beside the others.
+
+    >>> flat({"phases": 5, "method": {"name": "ncm", "metric": "cosine"}})
+    {'phases': 5, 'metric': 'cosine', 'method': 'ncm'}
+    >>> flat({"phases": 5, "method": "ncm", "metric": "cosine"})  # of an earlier version
+    {'phases': 5, 'method': 'ncm', 'metric': 'cosine'}
+    """
+    method = table.get("method")
+    if not isinstance(method, Mapping):
+        return dict(table)
+    own = dict(method)
+    named = {"method": own.pop("name")} if "name" in own else {}
+    return {**{name: value for name, value in table.items() if name != "method"}, **own, **named}
