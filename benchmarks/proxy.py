@@ -117,7 +117,7 @@ def extract(training: BaseTraining, data: ImageData) -> FeatureSet:
 def evaluate(proxy: FeatureSet, expansion_size: int) -> dict[str, list[float]]:
     """Accuracy on held-out images of all fifty classes, of the base, of the new ones; by kind of features."""
     rows = {}
-    for kind in ("last", "all"):
+    for kind in proxy.widths:
         part = proxy.select(kind)
         head = DSALClassifier(expansion_size=expansion_size, compensation=0).fit(part.train_x, part.train_y)
         right, base = head.predict(part.test_x) == part.test_y, part.test_y < len(BASE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,16 +41,53 @@ def backbone() -> Backbone:
     return channels_last(made).eval()
 
 
-def test_all_features_are_the_standardised_stages_side_by_side(backbone: Backbone, images: torch.Tensor) -> None:
+def hooked_maps(backbone: Backbone, images: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Outputs of all blocks and the input of the first, as hooks see them."""
+    seen: dict[str, torch.Tensor] = {}
+    blocks = [(name, part) for name, part in backbone.network.named_modules() if re.fullmatch(r"layer\d\.\d", name)]
+    handles = [
+        part.register_forward_hook(lambda _m, _i, out, name=name: seen.update({name: out})) for name, part in blocks
+    ]
+    handles.append(blocks[0][1].register_forward_pre_hook(lambda _m, given: seen.update({"stem": given[0]})))
     with torch.no_grad():
-        stages = backbone.network.stages((images.float() / 255 - 0.1) / 0.3)  # type: ignore[operator]
-    raw = torch.cat(stages, dim=1)
-    torch.testing.assert_close(backbone.extract(images), (raw - backbone.feature_mean) / backbone.feature_std)
-    assert backbone.stage_widths == (16, 32, 64)
+        backbone.network((images.float() / 255 - 0.1) / 0.3)
+    for handle in handles:
+        handle.remove()
+    return seen
 
 
-def test_last_features_are_a_slice_of_all(backbone: Backbone, images: torch.Tensor) -> None:
-    assert torch.equal(backbone.extract(images, "last"), backbone.extract(images, "all")[:, -64:])
+def test_features_are_standardised_statistics_of_the_maps(backbone: Backbone, images: torch.Tensor) -> None:
+    maps = hooked_maps(backbone, images)
+    assert len(maps) == 16
+    ends = [f"layer{number}.4" for number in (1, 2, 3)]
+    stages = [maps[name].double().mean((2, 3)) for name in ends]
+    others = []
+    for name in ("stem", *(f"layer{number}.{index}" for number in (1, 2, 3) for index in range(5))):
+        values = maps[name].double().flatten(2)
+        if name not in ends:
+            others.append(values.mean(2))
+        others.append(((values - values.mean(2, keepdim=True)) ** 2).mean(2).sqrt())
+    raw = {"last": stages[-1:], "stages": stages, "blocks": others + stages}
+    assert backbone.widths == {"last": 64, "stages": 112, "blocks": 1152}
+    backbone.set_statistics(torch.randn(50, 1152) * 3 + 1)
+    for kind, parts in raw.items():
+        width = backbone.widths[kind]
+        expected = (torch.cat(parts, 1) - backbone.feature_mean[-width:]) / backbone.feature_std[-width:]
+        torch.testing.assert_close(backbone.extract(images, kind), expected.float(), rtol=1e-4, atol=1e-4)
+    for kind in ("last", "stages"):
+        tail = backbone.extract(images, "blocks")[:, -backbone.widths[kind] :]
+        assert torch.equal(backbone.extract(images, kind), tail)
+    assert torch.equal(backbone.extract(images), backbone.extract(images, "stages"))
+
+
+def test_statistics_are_those_of_the_rows(backbone: Backbone, images: torch.Tensor) -> None:
+    backbone.set_statistics(backbone.pooled(images, "blocks"))
+    made = backbone.extract(images, "blocks").double()
+    torch.testing.assert_close(made.mean(0), torch.zeros(1152).double(), rtol=0, atol=1e-3)
+    spread = made.std(0)
+    assert ((spread - 1).abs() < 1e-3).logical_or(spread == 0).all()  # 0: a channel that is dead in all six images
+    with pytest.raises(InputError, match="'blocks': 1152"):
+        backbone.set_statistics(torch.zeros(6, 100))
 
 
 def test_features_of_a_flipping_backbone_do_not_see_a_mirror(backbone: Backbone, images: torch.Tensor) -> None:
@@ -64,6 +102,36 @@ def test_extracting_does_not_depend_on_the_batch(backbone: Backbone, images: tor
     backbone.train()  # a caller may have left it so; statistics of the batch must not leak in
     one_by_one = torch.cat([backbone.extract(image[None]) for image in images])
     torch.testing.assert_close(backbone.extract(images), one_by_one)
+
+
+def test_extracting_and_classifying_leave_every_part_in_its_mode(backbone: Backbone, images: torch.Tensor) -> None:
+    backbone.train()
+    backbone.network.get_submodule("layer2").eval()  # as one who trains the rest alone
+    before = {name: part.training for name, part in backbone.named_modules()}
+    state = {name: value.clone() for name, value in backbone.state_dict().items()}
+    backbone.extract(images)
+    backbone.classify(images)
+    with pytest.raises(InputError):
+        backbone.extract(images.float())
+    assert {name: part.training for name, part in backbone.named_modules()} == before
+    assert len(set(before.values())) == 2
+    for name, value in backbone.state_dict().items():
+        assert torch.equal(value, state[name]), name
+
+
+def test_weights_without_statistics_for_blocks_load_and_say_what_to_do(
+    backbone: Backbone, images: torch.Tensor, tmp_path: Path
+) -> None:
+    save_backbone(tmp_path / "narrow", backbone)  # 112 statistics, as files of before hold them
+    narrow = load_backbone(tmp_path / "narrow")
+    assert narrow.kinds == ("last", "stages")
+    with pytest.raises(InputError, match=r"last, stages, not 'blocks': dsal\.features.add_statistics"):
+        narrow.extract(images, "blocks")
+    backbone.set_statistics(torch.randn(9, 1152))
+    save_backbone(tmp_path / "wide", backbone)
+    wide = load_backbone(tmp_path / "wide")
+    assert wide.kinds == ("last", "stages", "blocks")
+    torch.testing.assert_close(wide.extract(images, "blocks"), backbone.extract(images, "blocks"))
 
 
 def test_what_was_saved_comes_back(backbone: Backbone, images: torch.Tensor, tmp_path: Path) -> None:

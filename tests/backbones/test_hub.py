@@ -76,7 +76,7 @@ def test_the_layer_that_is_dropped_is_that_of_the_classes() -> None:
 def test_torchvision_models(name: str, width: int) -> None:
     package("torchvision")
     made = _torchvision(name, pretrained=False)
-    assert made.stage_widths == (width,)
+    assert made.widths == {"last": width, "stages": width}
     assert made.card.size == 224
     again = empty_backbone(made.card)
     again.load_state_dict(made.state_dict())
@@ -92,7 +92,7 @@ def test_unknown_torchvision_model() -> None:
 def test_timm_models() -> None:
     package("timm")
     made = _timm("resnet18", pretrained=False)
-    assert made.stage_widths == (512,)
+    assert made.widths["last"] == 512
     again = empty_backbone(made.card)
     again.load_state_dict(made.state_dict())
     torch.testing.assert_close(again.extract(image(made.card.size)), made.extract(image(made.card.size)))

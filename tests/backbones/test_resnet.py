@@ -24,16 +24,22 @@ def test_number_of_parameters(name: str, count: int) -> None:
 
 
 @pytest.mark.parametrize(("name", "side"), [("resnet32", 32), ("resnet18-32", 32), ("resnet18", 224)])
-def test_stages_and_their_maps(name: str, side: int) -> None:
-    net = network(name).eval()
-    maps: list[int] = []
-    for number in range(1, len(net.widths) + 1):
-        net.get_submodule(f"layer{number}").register_forward_hook(lambda _m, _i, out: maps.append(out.shape[-1]))
+def test_maps_by_depth(name: str, side: int) -> None:
+    net, images = network(name).eval(), torch.randn(2, 3, side, side)
     with torch.no_grad():
-        stages = net.stages(torch.randn(2, 3, side, side))
-    assert [tuple(s.shape) for s in stages] == [(2, width) for width in net.widths]
+        maps = dict(net.maps(images))
+        output = net(images)
+    depth, widths = (5, (16, 32, 64)) if name == "resnet32" else (2, (64, 128, 256, 512))
     first = 32 if side == 32 else 56
-    assert maps == [first >> number for number in range(len(net.widths))]
+    expected = {"stem": (2, widths[0], first, first)}
+    for number, width in enumerate(widths):
+        for index in range(depth):
+            expected[f"layer{number + 1}.{index}"] = (2, width, first >> number, first >> number)
+    assert list(net.channels) == list(maps)
+    assert {name: tuple(values.shape) for name, values in maps.items()} == expected
+    assert net.channels == {name: shape[1] for name, shape in expected.items()}
+    assert net.stage_ends == tuple(f"layer{number + 1}.{depth - 1}" for number in range(len(widths)))
+    torch.testing.assert_close(output, maps[net.stage_ends[-1]].mean((2, 3)))
 
 
 def torchvision_resnet18_names() -> set[str]:

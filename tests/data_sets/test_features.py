@@ -1,4 +1,4 @@
-"""Sets of features: stored small, read whole, cut to the last stage."""
+"""Sets of features: stored small, read whole, cut to a narrower kind."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from dsal.data.features import (
     save_features,
 )
 from dsal.errors import FileFormatError, InputError, UnknownNameError
-from dsal.store import save_tensors
+from dsal.store import load_tensors, save_tensors
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def features() -> FeatureSet:
         test_y=test_y,
         class_names=("a", "b", "c", "d", "e"),
         fingerprint=features_fingerprint(train_x, train_y, test_x, test_y),
-        stage_widths=(1, 2, 4),
+        widths={"last": 3, "stages": 5, "blocks": 7},
         backbone={"architecture": "resnet32", "dataset": "toy", "seen_classes": [0, 1]},
         dataset="toy",
     )
@@ -49,7 +49,7 @@ def test_a_file_gives_back_what_float16_keeps(features: FeatureSet, tmp_path: Pa
         assert np.abs(got - given).max() <= 2**-11 * np.abs(given).max()
     assert np.array_equal(back.train_y, features.train_y)
     assert np.array_equal(back.test_y, features.test_y)
-    for name in ("name", "class_names", "stage_widths", "backbone", "dataset"):
+    for name in ("name", "class_names", "widths", "backbone", "dataset"):
         assert getattr(back, name) == getattr(features, name)
 
 
@@ -61,17 +61,35 @@ def test_saving_what_was_read_changes_nothing(features: FeatureSet, tmp_path: Pa
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
-def test_last_is_a_slice_of_all(features: FeatureSet, tmp_path: Path) -> None:
+def test_a_narrower_kind_is_the_tail_of_a_wider_one(features: FeatureSet, tmp_path: Path) -> None:
     save_features(tmp_path / "toy", features)
-    whole, last = read_features(tmp_path / "toy"), read_features(tmp_path / "toy", "last")
-    assert last.stage_widths == (4,)
-    assert np.array_equal(last.train_x, whole.train_x[:, 3:])
-    assert np.array_equal(last.test_x, whole.test_x[:, 3:])
-    assert last.fingerprint != whole.fingerprint
-    assert last.select("last") is last
-    assert whole.select("all") is whole
-    with pytest.raises(UnknownNameError, match="all, last"):
+    whole = read_features(tmp_path / "toy")
+    assert whole.kind == "blocks"
+    found = {whole.fingerprint}
+    for kind, width in (("stages", 5), ("last", 3)):
+        cut = read_features(tmp_path / "toy", kind)
+        assert (cut.kind, list(cut.widths.values())[-1]) == (kind, width)
+        assert np.array_equal(cut.train_x, whole.train_x[:, -width:])
+        assert np.array_equal(cut.test_x, whole.test_x[:, -width:])
+        assert np.array_equal(cut.test_x, whole.select("stages").select(kind).test_x)
+        assert cut.select(kind) is cut
+        found.add(cut.fingerprint)
+    assert len(found) == 3
+    assert whole.select(None) is whole.select("blocks") is whole
+    with pytest.raises(UnknownNameError, match="blocks, last, stages"):
         whole.select("first")
+    with pytest.raises(UnknownNameError, match=r"names: last, stages$"):
+        whole.select("stages").select("blocks")
+
+
+def test_files_of_before_the_kinds_had_names_are_read(features: FeatureSet, tmp_path: Path) -> None:
+    save_features(tmp_path / "toy", features)
+    arrays, meta = load_tensors(tmp_path / "toy")
+    del meta["widths"]
+    save_tensors(tmp_path / "toy", arrays, {**meta, "stage_widths": [1, 2, 4]})
+    old = read_features(tmp_path / "toy")
+    assert old.widths == {"last": 4, "stages": 7}
+    assert np.array_equal(old.select("last").train_x, old.train_x[:, 3:])
 
 
 def test_the_fingerprint_follows_the_content(features: FeatureSet) -> None:
@@ -93,7 +111,7 @@ def test_the_fingerprint_follows_the_content(features: FeatureSet) -> None:
         {"test_y": np.zeros(9, np.int32)},
         {"test_y": np.full(9, 5)},
         {"test_y": np.full(9, -1)},
-        {"stage_widths": (4,)},
+        {"widths": {"last": 4}},
     ],
 )
 def test_parts_that_do_not_fit_are_refused(features: FeatureSet, change: dict[str, object]) -> None:
@@ -136,4 +154,4 @@ def test_everything_that_ships_can_be_read(name: str) -> None:
     assert features.backbone["dataset"] == features.dataset
     assert np.isfinite(features.train_x).all()
     assert np.unique(features.train_y).tolist() == list(range(len(features.class_names)))
-    assert load_features(name, "last").train_x.shape[1] == features.stage_widths[-1]
+    assert load_features(name, "last").train_x.shape[1] == features.widths["last"]

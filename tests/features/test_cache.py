@@ -12,10 +12,10 @@ import torch
 from dsal.backbones import Backbone
 from dsal.data import DataSet, FeatureSet, ImageData
 from dsal.data.dataset import fingerprint
-from dsal.features import cache_folder, cached_features, extract_dataset
+from dsal.features import add_statistics, cache_folder, cached_features, extract_dataset
 
 
-def get(backbone: Backbone, dataset: DataSet, folder: Path, features: str = "all") -> tuple[FeatureSet, bool]:
+def get(backbone: Backbone, dataset: DataSet, folder: Path, features: str | None = None) -> tuple[FeatureSet, bool]:
     """(features, whether the backbone had to run)."""
     calls: list[tuple[int, int]] = []
     found = cached_features(backbone, dataset, features=features, folder=folder, progress=lambda *c: calls.append(c))
@@ -42,11 +42,23 @@ def test_the_second_time_nothing_runs(backbone: Backbone, dataset: DataSet, tmp_
     assert {p.name for p in entry(tmp_path / "new" / "cache").iterdir()} == {"entry.json", "test.npy", "train.npy"}
 
 
-def test_last_comes_from_the_same_entry(backbone: Backbone, dataset: DataSet, tmp_path: Path) -> None:
+def test_a_narrower_kind_comes_from_the_entry_of_a_wider_one(
+    backbone: Backbone, dataset: DataSet, tmp_path: Path
+) -> None:
     whole, _ = get(backbone, dataset, tmp_path)
+    assert whole.kind == "stages"  # the weights bring no more
     last, ran = get(backbone, dataset, tmp_path, "last")
     assert not ran
     assert np.array_equal(last.train_x, whole.train_x[:, -64:])
+    _, ran = get(backbone, dataset, tmp_path / "other", "last")
+    assert ran
+    wide = add_statistics(backbone, dataset)
+    for expected_run in (True, False):
+        found, ran = get(wide, dataset, tmp_path / "wide", "stages" if expected_run else "last")
+        assert ran is expected_run
+    found, ran = get(wide, dataset, tmp_path / "wide")  # wider than what is there
+    assert ran
+    assert found.kind == "blocks"
 
 
 def test_other_weights_statistics_preprocessing_or_data_are_other_entries(

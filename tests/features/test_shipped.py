@@ -29,7 +29,7 @@ def test_features_carry_the_card_of_the_shipped_weights(dataset: str) -> None:
     backbone, data = load_backbone(weights), load_features(features)
     assert data.backbone == card_record(backbone)
     assert data.dataset == dataset
-    assert data.stage_widths == backbone.stage_widths
+    assert data.widths == {kind: backbone.widths[kind] for kind in backbone.kinds}
     history = backbone.card.training["history"]
     assert [entry["epoch"] for entry in history] == list(range(1, history[-1]["epochs"] + 1))  # trained to the end
 

@@ -57,7 +57,7 @@ def omniglot_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         test_y=np.asarray(data.test.labels),
         class_names=data.class_names,
         fingerprint=data.fingerprint,
-        stage_widths=(49,),
+        widths={"last": 49},
         backbone={"architecture": "pixels", "seen_classes": None},
     )
     save_features(root / "pixels.safetensors", features)

@@ -3,7 +3,6 @@
 from dsal.backbones import resnet  # noqa: F401  (registers its architectures)
 from dsal.backbones.backbone import (
     ARCHITECTURES,
-    FEATURES,
     Backbone,
     Card,
     channels_last,
@@ -11,10 +10,11 @@ from dsal.backbones.backbone import (
     save_backbone,
     shipped_weights,
 )
+from dsal.backbones.pooling import KINDS
 
 __all__ = [
     "ARCHITECTURES",
-    "FEATURES",
+    "KINDS",
     "Backbone",
     "Card",
     "channels_last",

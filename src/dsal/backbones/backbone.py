@@ -7,36 +7,26 @@ preprocessing, and the classes it has seen, so that no run can mistake one of th
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from dsal.backbones.pooling import KINDS, MappedNetwork, offered_kinds, pool, width
 from dsal.errors import FileFormatError, InputError, UnknownNameError
 from dsal.registry import Registry
 from dsal.store import load_tensors, save_tensors
 
-FEATURES = ("all", "last")
 KIND = "backbone"
 SHIPPED = Path(__file__).parent / "weights"
 """The folder of weights that ship in the package."""
 
-
-class StagedNetwork(Protocol):
-    """What a network must offer to serve as a backbone, besides being an ``nn.Module``."""
-
-    widths: tuple[int, ...]
-
-    def stages(self, x: Tensor) -> list[Tensor]:
-        """Pooled output of every stage, earliest first: tensors (n, width)."""
-        ...
-
-
 ARCHITECTURES: Registry[Callable[[int], nn.Module]] = Registry("architecture")
-"""Constructors by name: number of input channels -> a :class:`StagedNetwork`."""
+"""Constructors by name: number of input channels -> a :class:`~dsal.backbones.pooling.MappedNetwork`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +62,9 @@ class Card:
 class Backbone(nn.Module):
     """A network with its card; turns uint8 images into float32 features.
 
+    The buffers ``feature_mean`` and ``feature_std`` standardise the features. They are as wide as the widest kind of
+    features there are statistics for: until :meth:`set_statistics` says more, 0 and 1 for ``stages``.
+
     Args:
         card: see :class:`Card`.
         network: a network of the card's architecture; made afresh when not given.
@@ -88,20 +81,25 @@ class Backbone(nn.Module):
         self.card = card
         self.network = ARCHITECTURES.get(card.architecture)(card.in_channels) if network is None else network
         self.head = head
-        width = sum(self.stage_widths)
         self.register_buffer("pixel_mean", torch.tensor(card.mean).view(1, -1, 1, 1), persistent=False)
         self.register_buffer("pixel_std", torch.tensor(card.std).view(1, -1, 1, 1), persistent=False)
-        self.register_buffer("feature_mean", torch.zeros(width))
-        self.register_buffer("feature_std", torch.ones(width))
+        self.register_buffer("feature_mean", torch.zeros(self.widths["stages"]))
+        self.register_buffer("feature_std", torch.ones(self.widths["stages"]))
 
     @property
-    def stage_widths(self) -> tuple[int, ...]:
-        """Number of features of each stage, earliest first."""
-        return self._staged.widths
+    def mapped(self) -> MappedNetwork:
+        """The network, as one that offers maps."""
+        return cast(MappedNetwork, self.network)
 
     @property
-    def _staged(self) -> StagedNetwork:
-        return cast(StagedNetwork, self.network)
+    def widths(self) -> dict[str, int]:
+        """Number of features of each kind that the network offers, narrowest first."""
+        return {kind: width(self.mapped, kind) for kind in offered_kinds(self.mapped)}
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Kinds of features that can be extracted: the weights bring the statistics to standardise them."""
+        return tuple(kind for kind, size in self.widths.items() if size <= len(self.feature_mean))
 
     def normalise(self, images: Tensor) -> Tensor:
         """Turn uint8 images (n, c, h, w) into the float32 input of the network."""
@@ -109,36 +107,63 @@ class Backbone(nn.Module):
         return x.contiguous(memory_format=torch.channels_last)
 
     @torch.no_grad()
-    def extract(self, images: Tensor, features: str = "all") -> Tensor:
-        """Features of a batch of images.
+    def extract(self, images: Tensor, features: str = "stages") -> Tensor:
+        """Features of a batch of images, standardised with the mean and deviation of the base training data.
 
         Args:
             images: (n, c, h, w) uint8, on any device.
-            features: ``"all"`` stages side by side, or the ``"last"`` alone, which is their last slice. Either way
-                standardised with the mean and deviation of the base training data.
+            features: one of :data:`dsal.backbones.KINDS`, see there.
 
         Returns:
             (n, d) float32, on the backbone's device.
         """
-        if features not in FEATURES:
-            raise UnknownNameError("kind of features", features, FEATURES)
+        if features in KINDS and features not in self.kinds:
+            lacking = "dsal.features.add_statistics computes what they lack from the data they were trained on"
+            reason = lacking if features in self.widths else "the network shows no maps inside its stages"
+            raise InputError(
+                f"these weights of {self.card.architecture} can give the features {', '.join(self.kinds)}, "
+                f"not {features!r}: {reason}"
+            )
+        pooled = self.pooled(images, features)
+        tail = slice(len(self.feature_mean) - pooled.shape[1], None)
+        return (pooled - self.feature_mean[tail]) / self.feature_std[tail]
+
+    @torch.no_grad()
+    def pooled(self, images: Tensor, features: str) -> Tensor:
+        """Features (n, d) of a batch of images as they are before they are standardised."""
+        if features not in self.widths:
+            raise UnknownNameError("kind of features", features, tuple(self.widths))
         x = self._checked(images)
-        pooled = self._stages(x)
-        if self.card.flip:
-            pooled = (pooled + self._stages(x.flip(3))) / 2
-        standard = (pooled - self.feature_mean) / self.feature_std
-        return standard if features == "all" else standard[:, -self.stage_widths[-1] :]
+        with _evaluating(self):
+            pooled = pool(self.mapped, x, features)
+            if self.card.flip:
+                pooled = (pooled + pool(self.mapped, x.flip(3), features)) / 2
+        return pooled
+
+    def set_statistics(self, pooled: Tensor) -> None:
+        """Standardise from now on by the mean and deviation of these rows of :meth:`pooled`, and by their kind.
+
+        Args:
+            pooled: (n, d) of the base training data, as wide as one of :attr:`widths`.
+        """
+        if pooled.ndim != 2 or pooled.shape[1] not in self.widths.values():
+            raise InputError(
+                f"expected rows as wide as one of the kinds of features {self.widths}, got shape {tuple(pooled.shape)}"
+            )
+        rows, device = pooled.double(), self.feature_mean.device
+        std = rows.std(dim=0)
+        self.feature_mean = rows.mean(dim=0).float().to(device)
+        self.feature_std = std.where(std > 1e-6, 1.0).float().to(device)  # a constant column is only shifted
 
     @torch.no_grad()
     def classify(self, images: Tensor) -> Tensor:
         """Scores (n, classes) of the seen classes by the head of base training."""
         if self.head is None:
             raise InputError("this backbone has no head: it was saved without one, or never trained")
-        scores: Tensor = self.head(self._staged.stages(self._checked(images))[-1])
+        x = self._checked(images)
+        with _evaluating(self):
+            scores: Tensor = self.head(pool(self.mapped, x, "last"))
         return scores
-
-    def _stages(self, x: Tensor) -> Tensor:
-        return torch.cat(self._staged.stages(x), dim=1).float()
 
     def _checked(self, images: Tensor) -> Tensor:
         card = self.card
@@ -147,8 +172,15 @@ class Backbone(nn.Module):
                 f"expected uint8 images of shape (n, {card.in_channels}, {card.size}, {card.size}), "
                 f"got {images.dtype} of shape {tuple(images.shape)}"
             )
-        self.eval()
         return self.normalise(images.to(self.feature_mean.device))
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
+        """Take statistics of any kind of features, narrower or wider than those there are."""
+        found = state_dict.get(f"{prefix}feature_mean")
+        if found is not None and found.ndim == 1 and len(found) in self.widths.values():
+            self.feature_mean = self.feature_mean.new_zeros(len(found))
+            self.feature_std = self.feature_std.new_ones(len(found))
+        super()._load_from_state_dict(state_dict, prefix, *arguments)
 
     def fingerprint(self) -> str:
         """sha256 over all that decides the features: weights, statistics and preprocessing."""
@@ -159,6 +191,19 @@ class Backbone(nn.Module):
                 digest.update(name.encode())
                 digest.update(value.cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
+
+
+@contextmanager
+def _evaluating(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode inside the block; afterwards every part is in the mode it was in."""
+    training = [part for part in module.modules() if part.training]
+    try:
+        for part in training:
+            part.training = False
+        yield
+    finally:
+        for part in training:
+            part.training = True
 
 
 def save_backbone(path: Path, backbone: Backbone) -> None:

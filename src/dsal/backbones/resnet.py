@@ -1,14 +1,14 @@
 """Residual networks: ResNet-32 for 32x32 images, ResNet-18 for 32x32 and for 224x224 images.
 
-A backbone returns *features*, never class scores. It offers them in two forms:
-
-- ``last``: the pooled output of the last stage (the paper's features);
-- ``all``: the pooled outputs of every stage side by side, earliest first, so that ``last`` is a slice of ``all``.
+They return *features*, never class scores, and offer the map of the stem (``"stem"``) and of every block
+(``"layer1.0"``), from which ``dsal.backbones.pooling`` takes the statistics that a kind of features asks for.
 
 The parameter names of ResNet-18 are torchvision's, so that its checkpoints load.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
@@ -52,7 +52,7 @@ class ZeroPadShortcut(nn.Module):
 
 
 class ResNet(nn.Module):
-    """Stages of basic blocks; the forward pass returns pooled features.
+    """Stages of basic blocks; the forward pass returns the pooled output of the last.
 
     Args:
         depths: blocks per stage.
@@ -72,7 +72,9 @@ class ResNet(nn.Module):
         zero_pad: bool = False,
     ) -> None:
         super().__init__()
-        self.widths = widths
+        layers = [f"layer{number}" for number in range(1, len(depths) + 1)]
+        self.stage_ends = tuple(f"{layer}.{depth - 1}" for layer, depth in zip(layers, depths, strict=True))
+        self.channels = {"stem": widths[0]}
         large = stem == "7x7"
         self.conv1 = nn.Conv2d(
             in_channels, widths[0], 7 if large else 3, 2 if large else 1, 3 if large else 1, bias=False
@@ -80,29 +82,30 @@ class ResNet(nn.Module):
         self.bn1 = nn.BatchNorm2d(widths[0])
         self.maxpool: nn.Module = nn.MaxPool2d(3, 2, 1) if large else nn.Identity()
         width_in = widths[0]
-        for number, (depth, width) in enumerate(zip(depths, widths, strict=True), start=1):
+        for layer, depth, width in zip(layers, depths, widths, strict=True):
             blocks = []
             for index in range(depth):
-                stride = 2 if index == 0 and number > 1 else 1
+                stride = 2 if index == 0 and layer != layers[0] else 1
                 blocks.append(BasicBlock(width_in, width, stride, zero_pad=zero_pad))
-                width_in = width
-            self.add_module(f"layer{number}", nn.Sequential(*blocks))
+                self.channels[f"{layer}.{index}"] = width_in = width
+            self.add_module(layer, nn.Sequential(*blocks))
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
-    def stages(self, x: Tensor) -> list[Tensor]:
-        """Pooled output of every stage: a list of (n, width) tensors."""
+    def maps(self, x: Tensor) -> Iterator[tuple[str, Tensor]]:
+        """Yield name and map (n, channels, h, w) of the stem and of every block, earliest first."""
         x = self.maxpool(torch.relu(self.bn1(self.conv1(x))))
-        pooled = []
-        for number in range(1, len(self.widths) + 1):
-            x = getattr(self, f"layer{number}")(x)
-            pooled.append(x.mean(dim=(2, 3)))
-        return pooled
+        yield "stem", x
+        for name in list(self.channels)[1:]:
+            x = self.get_submodule(name)(x)
+            yield name, x
 
     def forward(self, x: Tensor) -> Tensor:
-        """Pooled output of the last stage: (n, widths[-1])."""
-        return self.stages(x)[-1]
+        """Pooled output of the last stage: (n, its channels)."""
+        for _, x in self.maps(x):  # noqa: B007, B020  (the last one stays)
+            pass
+        return x.mean(dim=(2, 3))
 
 
 @ARCHITECTURES.register("resnet32")

@@ -14,10 +14,13 @@ def extract(
     out: Annotated[Path, typer.Option(help="File of features to write; its stem is the name of the set.")],
     dataset: Annotated[str, typer.Option(help="Image data set.")] = "cifar100",
     data_root: Annotated[Path | None, typer.Option(help="Folder of the image data sets.", show_default=False)] = None,
+    features: Annotated[
+        str | None, typer.Option(help="Kind: last, stages or blocks.", show_default="the widest there is")
+    ] = None,
     download: Annotated[bool, typer.Option("--download", help="Fetch a data set that is not there.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
 ) -> None:
-    """Write the features of all images of a data set, all stages, as float16.
+    """Write the features of all images of a data set, as float16.
 
     The file carries class names and the card of the backbone. It serves as a data set: dsal run --dataset FILE.
     """
@@ -33,9 +36,9 @@ def extract(
     with display.preparation() as progress:
         with current().leader_first():
             data = load_dataset(dataset, data_root, download, partial(progress, f"fetching {dataset}"))
-        features = extract_dataset(backbone, data, name=out.stem, progress=partial(progress, "features"))
+        made = extract_dataset(backbone, data, features=features, name=out.stem, progress=partial(progress, "features"))
     if not current().leads:
         return
     out.parent.mkdir(parents=True, exist_ok=True)
-    save_features(out, features)
-    display.note(f"{len(features.train_y)} training and {len(features.test_y)} test rows in {out}")
+    save_features(out, made)
+    display.note(f"{len(made.train_y)} training and {len(made.test_y)} test rows of {made.kind} features in {out}")

@@ -1,13 +1,14 @@
 """Data sets of features: what a frozen backbone made of every image, with the card of that backbone.
 
-On disk features are float16 (half the size), in memory float32. The stages of the backbone lie side by side, earliest
-first, so the features of the last stage alone are a slice.
+On disk features are float16 (half the size), in memory float32. Each kind of features is the tail of the next wider one
+(``dsal.backbones.pooling``), so a narrower kind is a slice of the columns.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ class FeatureSet:
         test_y: int64, (M,).
         class_names: by data-set label.
         fingerprint: sha256 of the content (:func:`features_fingerprint`).
-        stage_widths: widths of the backbone's stages, side by side in the columns; they add up to d.
+        widths: number of columns of each kind of features, narrowest first; the last of them is d.
         backbone: card of the backbone, as JSON holds it.
         dataset: the image data set these are features of, where known.
     """
@@ -46,34 +47,47 @@ class FeatureSet:
     test_y: NDArray[np.int64]
     class_names: tuple[str, ...]
     fingerprint: str
-    stage_widths: tuple[int, ...]
+    widths: Mapping[str, int]
     backbone: dict[str, Any]
     dataset: str | None = None
 
     def __post_init__(self) -> None:
         for x, y in ((self.train_x, self.train_y), (self.test_x, self.test_y)):
-            if x.dtype != np.float32 or x.ndim != 2 or x.shape[1] != sum(self.stage_widths):
+            if x.dtype != np.float32 or x.ndim != 2 or x.shape[1] != self.widths[self.kind]:
                 raise InputError(
-                    f"features must be float32 of shape (N, {sum(self.stage_widths)}), "
-                    f"as wide as the stages {self.stage_widths} together; got {x.dtype} of shape {x.shape}"
+                    f"{self.kind!r} features must be float32 of shape (N, {self.widths[self.kind]}), "
+                    f"got {x.dtype} of shape {x.shape}"
                 )
             if y.dtype != np.int64 or y.shape != x.shape[:1]:
                 raise InputError(f"labels must be int64 of shape ({len(x)},), got {y.dtype} of shape {y.shape}")
             if y.size and not 0 <= y.min() <= y.max() < len(self.class_names):
                 raise InputError(f"labels must be from 0 to {len(self.class_names) - 1}, one for each class name")
 
-    def select(self, features: str) -> FeatureSet:
-        """The set itself for ``"all"``; for ``"last"`` the columns of the last stage (views, not copies)."""
-        if features not in ("all", "last"):
-            raise UnknownNameError("choice of features", features, ("all", "last"))
-        if features == "all" or len(self.stage_widths) == 1:
+    @property
+    def kind(self) -> str:
+        """The kind of features this is a set of: the widest it holds."""
+        return list(self.widths)[-1]
+
+    def select(self, features: str | None) -> FeatureSet:
+        """The columns of a kind of features (views, not copies); the set itself for None and for its own kind.
+
+        Raises:
+            UnknownNameError: the set holds no such kind.
+        """
+        kinds = tuple(self.widths)
+        if features is not None and features not in kinds:
+            raise UnknownNameError(f"kind of features in the set {self.name!r}", features, kinds)
+        if features in (None, self.kind):
             return self
-        start = sum(self.stage_widths[:-1])
+        held = {kind: self.widths[kind] for kind in kinds[: kinds.index(features) + 1]}
+        start = self.train_x.shape[1] - held[features]
+        if start == 0:
+            return replace(self, widths=held)
         return replace(
             self,
             train_x=self.train_x[:, start:],
             test_x=self.test_x[:, start:],
-            stage_widths=self.stage_widths[-1:],
+            widths=held,
             fingerprint=hashlib.sha256(f"{self.fingerprint} from column {start}".encode()).hexdigest(),
         )
 
@@ -87,12 +101,12 @@ def features_fingerprint(*arrays: NDArray[Any]) -> str:
     return digest.hexdigest()
 
 
-def load_features(name: str, features: str = "all") -> FeatureSet:
+def load_features(name: str, features: str | None = None) -> FeatureSet:
     """Load a set of features that ships in the package.
 
     Args:
         name: one of :func:`feature_set_names`.
-        features: ``"all"`` stages side by side, or the ``"last"`` stage alone.
+        features: kind of features; the widest there is by default.
 
     Raises:
         UnknownNameError: no set of that name ships with this version.
@@ -129,15 +143,19 @@ def save_features(path: str | os.PathLike[str], features: FeatureSet) -> None:
             "kind": _KIND,
             "name": features.name,
             "class_names": list(features.class_names),
-            "stage_widths": list(features.stage_widths),
+            "widths": list(features.widths.items()),
             "backbone": features.backbone,
             "dataset": features.dataset,
         },
     )
 
 
-def read_features(path: str | os.PathLike[str], features: str = "all") -> FeatureSet:
+def read_features(path: str | os.PathLike[str], features: str | None = None) -> FeatureSet:
     """Read what :func:`save_features` wrote; the fingerprint is that of the content as read.
+
+    Args:
+        path: file of features.
+        features: kind of features; the widest there is by default.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -155,10 +173,18 @@ def read_features(path: str | os.PathLike[str], features: str = "all") -> Featur
             test_y=test_y,
             class_names=tuple(meta["class_names"]),
             fingerprint=features_fingerprint(train_x, train_y, test_x, test_y),
-            stage_widths=tuple(meta["stage_widths"]),
+            widths=_widths(meta),
             backbone=meta["backbone"],
             dataset=meta["dataset"],
         )
-    except (KeyError, TypeError, InputError) as error:
+    except (KeyError, TypeError, ValueError, InputError) as error:
         raise FileFormatError(f"{Path(path)} is not a whole set of features: {error}") from error
     return whole.select(features)
+
+
+def _widths(meta: dict[str, Any]) -> dict[str, int]:
+    """Number of columns by kind of features, narrowest first."""
+    if "widths" in meta:
+        return {str(kind): int(width) for kind, width in meta["widths"]}
+    stages = meta["stage_widths"]  # a file of before the kinds had names: all stages side by side
+    return {"last": int(stages[-1]), "stages": int(sum(stages))}

@@ -33,7 +33,8 @@ class Experiment:
         download: fetch an image data set that is not there.
         backbone: architecture the weights must be of.
         weights: backbone for images: a file of weights, or a name of ``dsal.backbones.hub``.
-        features: ``all`` stages of the backbone side by side, or the ``last`` alone.
+        features: kind of features, ``last``, ``stages`` or ``blocks`` (``dsal.backbones.pooling``); None for the
+            widest that the data set or the weights offer. ``all`` is what ``stages`` were called before.
         method: name of the method.
         options: of the method, by the names of its constructor's arguments, checked against its type hints; the method
             sets what is left out.
@@ -50,7 +51,7 @@ class Experiment:
     download: bool = False
     backbone: str | None = None
     weights: str | None = None
-    features: str = "all"
+    features: str | None = None
     method: str = "ds-al"
     options: Mapping[str, Any] = field(default_factory=dict)
     phases: int = 25
@@ -63,6 +64,8 @@ class Experiment:
     def __post_init__(self) -> None:
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise InputError(f"seeds must be one or more different numbers, got {self.seeds}")
+        if self.features == "all":
+            object.__setattr__(self, "features", "stages")
         if self.shots is not None and self.shots < 1:
             raise InputError(f"shots must be 1 or more, got {self.shots}")
         if self.eval_every < 1:
@@ -143,8 +146,9 @@ def settle(experiment: Experiment, data: FeatureSet) -> Setting:
     if experiment.shots is not None:
         data = _few_shot(data, scenario, experiment.shots)
     source = ("dataset", "data_root", "backbone", "weights", "features", "method", "phases")
+    given = {**{name: getattr(experiment, name) for name in source}, "features": data.kind}
     config = {
-        **{name: getattr(experiment, name) for name in source if getattr(experiment, name) is not None},
+        **{name: value for name, value in given.items() if value is not None},
         "base_classes": scenario.seen(0),
         "class_order": experiment.class_order,
         **({} if experiment.shots is None else {"shots": experiment.shots}),

@@ -19,7 +19,7 @@ from dsal.backbones.backbone import Backbone
 from dsal.data.dataset import DataSet, Progress
 from dsal.data.features import FeatureSet
 from dsal.distributed import current
-from dsal.features.extract import extract_dataset, feature_set
+from dsal.features.extract import extract_dataset, feature_set, with_statistics
 from dsal.store import atomic_write
 
 _FORMAT = 1
@@ -29,36 +29,37 @@ def cached_features(
     backbone: Backbone,
     dataset: DataSet,
     *,
-    features: str = "all",
+    features: str | None = None,
     folder: Path | None = None,
     batch_size: int = 256,
     progress: Progress | None = None,
 ) -> FeatureSet:
     """Features of a data set, from the cache where it has them, else through the backbone and into the cache.
 
-    The cache holds all stages, of which the last is a slice: both choices of ``features`` share one entry.
+    A narrower kind of features is also taken from the entry of a wider one.
 
     Args:
         backbone: runs where its weights are.
         dataset: its images, both parts.
-        features: ``"all"`` stages side by side, or the ``"last"`` stage alone.
+        features: kind of features; by default the widest that the weights bring statistics for.
         folder: the cache; :func:`cache_folder` by default.
         batch_size: images at a time.
         progress: called with (images done, images in all); not at all where the cache has everything.
     """
-    key = _key(backbone, dataset)
-    entry = (cache_folder() if folder is None else folder) / _name(key)
+    backbone, features = with_statistics(backbone, dataset, features)
+    folder = cache_folder() if folder is None else folder
     team = current()
-    found = _read(entry, key, backbone, dataset)
+    wide_enough = backbone.kinds[backbone.kinds.index(features) :]
+    found = next(filter(None, (_read(folder, backbone, dataset, kind) for kind in wide_enough)), None)
     if not all(team.gathered(found is not None)) or found is None:  # all extract, or none
-        extracted = extract_dataset(backbone, dataset, batch_size=batch_size, progress=progress)
+        extracted = extract_dataset(backbone, dataset, features=features, batch_size=batch_size, progress=progress)
         with team.leader_first():
             if team.leads:
-                _write(entry, key, extracted)
-            found = _read(entry, key, backbone, dataset)
+                _write(folder, backbone, dataset, extracted)
+            found = _read(folder, backbone, dataset, features)
         if found is None and team.leads:
-            raise OSError(f"{entry} cannot be read back after it was written: is the disk damaged or full?")
-        return (found or extracted).select(features)  # the latter on a machine that does not see the disk of rank 0
+            raise OSError(f"features cannot be read back after they were written to {folder}: is the disk damaged?")
+        return found or extracted  # the latter on a machine that does not see the disk of rank 0
     return found.select(features)
 
 
@@ -67,16 +68,14 @@ def cache_folder() -> Path:
     return Path(os.environ.get("DSAL_CACHE") or Path.home() / ".cache" / "dsal").expanduser() / "features"
 
 
-def _key(backbone: Backbone, dataset: DataSet) -> dict[str, Any]:
-    """Everything the features depend on; the backbone's fingerprint covers weights and preprocessing."""
-    return {"format": _FORMAT, "backbone": backbone.fingerprint(), "data": dataset.fingerprint, "features": "all"}
+def _entry(folder: Path, backbone: Backbone, dataset: DataSet, kind: str) -> tuple[Path, dict[str, Any]]:
+    """Folder and key of an entry: everything the features depend on (the fingerprint covers the preprocessing)."""
+    key = {"format": _FORMAT, "backbone": backbone.fingerprint(), "data": dataset.fingerprint, "features": kind}
+    return folder / hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest(), key
 
 
-def _name(key: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
-
-
-def _write(entry: Path, key: dict[str, Any], features: FeatureSet) -> None:
+def _write(folder: Path, backbone: Backbone, dataset: DataSet, features: FeatureSet) -> None:
+    entry, key = _entry(folder, backbone, dataset, features.kind)
     entry.mkdir(parents=True, exist_ok=True)
     for name, part in (("train", features.train_x), ("test", features.test_x)):
         with atomic_write(entry / f"{name}.npy") as temporary, temporary.open("wb") as file:
@@ -85,11 +84,12 @@ def _write(entry: Path, key: dict[str, Any], features: FeatureSet) -> None:
         temporary.write_text(json.dumps({"key": key, "fingerprint": features.fingerprint}, indent=1))
 
 
-def _read(entry: Path, key: dict[str, Any], backbone: Backbone, dataset: DataSet) -> FeatureSet | None:
+def _read(folder: Path, backbone: Backbone, dataset: DataSet, kind: str) -> FeatureSet | None:
     """The entry, checked against its sha256; None where there is none that can be used."""
+    entry, key = _entry(folder, backbone, dataset, kind)
     try:
         record = json.loads((entry / "entry.json").read_text())
-        features = feature_set(backbone, dataset, _map(entry / "train.npy"), _map(entry / "test.npy"))
+        features = feature_set(backbone, dataset, kind, _map(entry / "train.npy"), _map(entry / "test.npy"))
     except (OSError, ValueError):  # absent, torn, of another shape
         return None
     return features if record == {"key": key, "fingerprint": features.fingerprint} else None

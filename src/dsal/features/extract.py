@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import asdict
 from typing import Any
 
@@ -18,16 +19,18 @@ from dsal.data.features import FeatureSet, features_fingerprint
 from dsal.distributed import current
 from dsal.errors import InputError
 
+_STATISTICS_ROWS = 50_000
+
 
 def feature_batches(
-    backbone: Backbone, images: Tensor, *, features: str = "all", batch_size: int = 256
+    backbone: Backbone, images: Tensor, *, features: str = "stages", batch_size: int = 256
 ) -> Iterator[Tensor]:
     """Yield the features of ``images`` in order, float32 (n, d) on the CPU; the last batch takes what is left.
 
     Args:
         backbone: runs where its weights are; images follow it there.
         images: uint8, (N, C, H, W).
-        features: ``"all"`` stages side by side, or the ``"last"`` stage alone.
+        features: kind of features.
         batch_size: images at a time; another one changes features by float32 rounding only.
     """
     if batch_size < 1:
@@ -40,15 +43,17 @@ def extract_dataset(
     backbone: Backbone,
     dataset: DataSet,
     *,
+    features: str | None = None,
     name: str | None = None,
     batch_size: int = 256,
     progress: Progress | None = None,
 ) -> FeatureSet:
-    """Features of all stages of all images of a data set; in a team each rank extracts its share of the batches.
+    """Features of all images of a data set; in a team each rank extracts its share of the batches.
 
     Args:
         backbone: runs where its weights are.
         dataset: its images, both parts.
+        features: kind of features; by default the widest that the weights bring statistics for.
         name: what to call the result; the data set's name by default.
         batch_size: images at a time.
         progress: called with (images done, images in all), training and test part together, of this rank's share.
@@ -56,30 +61,65 @@ def extract_dataset(
     if batch_size < 1:
         raise InputError(f"batch size must be at least 1, got {batch_size}")
     team = current()
+    backbone, features = with_statistics(backbone, dataset, features)
     # Whole batches: a batch of another size would change its features by rounding.
     mine = [part.cut(team.share(len(part), unit=batch_size)) for part in (dataset.train, dataset.test)]
     rows, total = len(mine[0]), len(mine[0]) + len(mine[1])
-    out = np.empty((total, sum(backbone.stage_widths)), dtype=np.float32)
+    out = np.empty((total, backbone.widths[features]), dtype=np.float32)
     done = 0
     for part in mine:
         for batch in part.batches(batch_size, backbone.card.size, backbone.card.in_channels):
             if len(batch):
-                out[done : done + len(batch)] = backbone.extract(batch).cpu().numpy()
+                out[done : done + len(batch)] = backbone.extract(batch, features).cpu().numpy()
                 done += len(batch)
                 if progress is not None:
                     progress(done, total)
-    return feature_set(backbone, dataset, team.rows(out[:rows]), team.rows(out[rows:]), name=name)
+    return feature_set(backbone, dataset, features, team.rows(out[:rows]), team.rows(out[rows:]), name=name)
+
+
+def with_statistics(backbone: Backbone, dataset: DataSet, features: str | None) -> tuple[Backbone, str]:
+    """A backbone that can standardise a kind of features, and that kind: for None the widest of ``backbone.kinds``.
+
+    Weights of before there were ``blocks`` bring no statistics for them: these are computed, at every call, where the
+    data set is the one that the backbone was trained on.
+    """
+    if features is None:
+        return backbone, backbone.kinds[-1]
+    lacking = features in backbone.widths and features not in backbone.kinds
+    if lacking and backbone.card.seen_classes is not None and backbone.card.dataset == dataset.name:
+        backbone = add_statistics(backbone, dataset)
+    return backbone, features
+
+
+def add_statistics(backbone: Backbone, dataset: DataSet) -> Backbone:
+    """A copy that standardises all kinds of features, by training images of the classes that the backbone has seen.
+
+    Args:
+        backbone: left as it is; to keep the result, ``save_backbone`` it.
+        dataset: the one it was trained on. At most 50,000 images are used, spread evenly.
+    """
+    part, card = dataset.train, backbone.card
+    rows = torch.isin(part.labels, torch.tensor(card.seen_classes or ())).nonzero().squeeze(1)
+    if card.dataset != dataset.name or not len(rows):
+        raise InputError(f"the backbone was trained on {card.dataset!r}, not {dataset.name!r}: give its training data")
+    rows = rows[:: -(-len(rows) // _STATISTICS_ROWS)]
+    kind = list(backbone.widths)[-1]
+    images = (part.in_memory(some, card.size, card.in_channels).images for some in rows.split(256))
+    copied = deepcopy(backbone)
+    copied.set_statistics(torch.cat([backbone.pooled(some, kind).cpu() for some in images]))
+    return copied
 
 
 def feature_set(
     backbone: Backbone,
     dataset: DataSet,
+    kind: str,
     train_x: NDArray[np.float32],
     test_x: NDArray[np.float32],
     *,
     name: str | None = None,
 ) -> FeatureSet:
-    """Features (N, d) and (M, d) of a data set, together with its labels and the backbone's card."""
+    """Features (N, d) and (M, d) of a kind, together with the data set's labels and the backbone's card."""
     train_y, test_y = dataset.train.labels.numpy(), dataset.test.labels.numpy()
     return FeatureSet(
         name=name or dataset.name,
@@ -89,7 +129,7 @@ def feature_set(
         test_y=test_y,
         class_names=dataset.class_names,
         fingerprint=features_fingerprint(train_x, train_y, test_x, test_y),
-        stage_widths=backbone.stage_widths,
+        widths=dict(list(backbone.widths.items())[: list(backbone.widths).index(kind) + 1]),
         backbone=card_record(backbone),
         dataset=dataset.name,
     )

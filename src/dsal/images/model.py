@@ -66,7 +66,7 @@ class ImageModel:
     ) -> None:
         self.backbone = as_backbone(backbone).to(device)
         self.classifier = DSALClassifier(expansion_size=4096) if classifier is None else classifier
-        self.statistics = ClassStatistics.nothing(sum(self.backbone.stage_widths))
+        self.statistics = ClassStatistics.nothing(self.backbone.widths["stages"])
         self.usual = Usual.nothing()
         self.left_out: dict[str, dict[str, int]] = {}
         self.seen = Seen()

@@ -63,7 +63,7 @@ def read_features(
     share = team.share(len(images), unit=batch_size)  # whole batches: another size would change features by rounding
     mine = images[share]
     rows: list[int] = []
-    pieces = [np.empty((0, sum(backbone.stage_widths)), np.float32)]
+    pieces = [np.empty((0, backbone.widths["stages"]), np.float32)]
     reasons: list[str] = []
     batches = decode_batches(mine, card.size, card.in_channels, batch_size=batch_size, broken=broken, workers=workers)
     for batch in batches:

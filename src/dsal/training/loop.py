@@ -125,7 +125,7 @@ class BaseTraining:
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             model = Backbone(card)
-            model.head = nn.Linear(model.stage_widths[-1], len(classes) * self.turns)
+            model.head = nn.Linear(model.widths["last"], len(classes) * self.turns)
         if start is not None:
             model.network.load_state_dict(start.network.state_dict())
         self.model = channels_last(model.to(device))
@@ -265,11 +265,9 @@ class BaseTraining:
         """
         model = copy.deepcopy(self.result)
         mine = self.train.images[self.team.share(len(self.train), unit=EVALUATION_BATCH)]
-        rows = [model.extract(images).double().cpu() for images in mine.split(EVALUATION_BATCH)]
-        features = torch.from_numpy(self.team.rows(torch.cat(rows).numpy()))
-        model.feature_mean.copy_(features.mean(dim=0))
-        model.feature_std.copy_(features.std(dim=0).clamp(min=1e-6))
-        head = nn.Linear(model.stage_widths[-1], _head(model).out_features // self.turns)
+        rows = [model.pooled(images, list(model.widths)[-1]).cpu() for images in mine.split(EVALUATION_BATCH)]
+        model.set_statistics(torch.from_numpy(self.team.rows(torch.cat(rows).numpy())))
+        head = nn.Linear(model.widths["last"], _head(model).out_features // self.turns)
         head.weight.data = _head(model).weight.data[:: self.turns].clone()
         head.bias.data = _head(model).bias.data[:: self.turns].clone()
         record = {"recipe": asdict(self.recipe), "seed": self.seed, "history": [asdict(r) for r in self.history]}
