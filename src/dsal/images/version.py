@@ -62,7 +62,7 @@ class Version:
         if not self.meta:
             params = model.classifier.get_params(deep=False)
             model.classifier = DSALClassifier(**params)
-            model.statistics = ClassStatistics.nothing(sum(model.backbone.stage_widths))
+            model.statistics = ClassStatistics.nothing(model.backbone.widths["stages"])
             model.usual, model.seen = Usual.nothing(), Seen()
             return
         current = classifier_files.pack(model.classifier, learning=False)[0]
