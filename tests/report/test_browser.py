@@ -89,9 +89,9 @@ def test_runs_toggle_in_all_charts(page: Any) -> None:
     button.click()
     assert line.is_displayed()
     assert button.get_attribute("aria-pressed") == "true"
-    assert one(page, "#figure-accuracy .wide .diamond").is_displayed()
+    assert one(page, "#figure-accuracy .wide .paper use").is_displayed()
     one(page, '[data-toggle="paper"]').click()
-    assert not one(page, "#figure-accuracy .wide .diamond").is_displayed()
+    assert not one(page, "#figure-accuracy .wide .paper use").is_displayed()
 
 
 def test_curves_read_out_by_pointer(page: Any, runs: dict[str, Path]) -> None:
@@ -99,7 +99,7 @@ def test_curves_read_out_by_pointer(page: Any, runs: dict[str, Path]) -> None:
     page.execute_script("arguments[0].scrollIntoView({block: 'center'})", plot)
     assert not readout.is_displayed()
     left, right, *_ = map(float, plot.get_attribute("data-plot").split())
-    scale = plot.size["width"] / 760
+    scale = plot.size["width"] / page.execute_script("return arguments[0].viewBox.baseVal.width", plot)
     end = round(right * scale - plot.size["width"] / 2)  # selenium counts from the middle
     ActionChains(page).move_to_element_with_offset(plot, end, 0).perform()
     assert readout.is_displayed()

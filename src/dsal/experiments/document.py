@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import base64
+from base64 import b64encode
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
-from string import Template
 from typing import Any
 
-from dsal import __version__
 from dsal.errors import InputError
-from dsal.experiments.item import Block, Picture, Table
+from dsal.experiments.item import Block, Picture
 from dsal.experiments.reproduction import ITEMS, read_summaries
-from dsal.report.markup import Markup, el, join
-from dsal.report.styles import css_colors
+from dsal.report.templates import render
 from dsal.store import atomic_write
 
 TITLE = "The paper's tables and figures"
@@ -83,52 +79,13 @@ def _markdown_block(block: Block) -> list[str]:
 
 
 def _page(sections: Sequence[tuple[str, str, list[Block]]], figures: Path) -> str:
-    assets = files("dsal.report") / "assets"
-    template, css = (assets.joinpath(f"page.{kind}").read_text("utf-8") for kind in ("html", "css"))
-    body = [
-        el("section", el("h2", title, id=f"{name}-title"), *(_html_block(block, figures) for block in blocks), id=name,
-           aria_labelledby=f"{name}-title")
-        for name, title, blocks in sections
-    ]  # fmt: skip
-    return Template(template).substitute(
+    pictures = [block for _, _, blocks in sections for block in blocks if isinstance(block, Picture)]
+    return render(
+        "reproduction.html",
         title=TITLE,
         subtitle="Our numbers beside those of the paper",
-        policy="default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'",
-        css=css_colors() + css + "figure img{max-width:100%;background:#fff}",
-        contents=join(*(el("a", title.partition(":")[0], href=f"#{name}") for name, title, _ in sections)),
-        body=join(*body),
-        data="",
-        script="",
-        version=join(__version__),
+        contents=[(name, title.partition(":")[0]) for name, title, _ in sections],
+        policy="img-src data:",
+        sections=sections,
+        images={one.key: b64encode((figures / f"{one.key}.png").read_bytes()).decode("ascii") for one in pictures},
     )
-
-
-def _html_block(block: Block, figures: Path) -> Markup:
-    if isinstance(block, str):
-        return el("p", *_marked(block))
-    if isinstance(block, Picture):
-        image = base64.b64encode((figures / f"{block.key}.png").read_bytes()).decode("ascii")
-        return el(
-            "figure", Markup(f'<img alt="" src="data:image/png;base64,{image}">'), el("figcaption", block.caption)
-        )
-    return _html_table(block)
-
-
-def _html_table(table: Table) -> Markup:
-    head = [el("th", name, scope="col", class_="num" if column else None) for column, name in enumerate(table.heads)]
-    body = [
-        el("tr", el("th", row[0], scope="row"), *(el("td", cell, class_="num") for cell in row[1:]))
-        for row in table.rows
-    ]
-    drawn = el("table", el("thead", el("tr", *head)), el("tbody", *body))
-    return el("div", drawn, class_="scroll", role="region", tabindex=0, aria_label=table.heads[0] or "numbers")
-
-
-def _marked(text: str) -> list[Markup]:
-    """The text with Markdown's bold and code as elements; these two are all that is used."""
-    pieces = []
-    for number, bold in enumerate(text.split("**")):
-        for place, code in enumerate(bold.split("`")):
-            name = "code" if place % 2 else "b" if number % 2 else None
-            pieces.append(el(name, code) if name else join(code))
-    return pieces

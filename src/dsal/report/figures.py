@@ -1,6 +1,6 @@
-"""The page's figures as PNG and PDF files, for papers and slides.
+"""Charts and confusion matrices drawn by matplotlib, and their PNG and PDF files.
 
-Figures are built on matplotlib's objects, never through pyplot: no global state, no window, safe in any thread.
+Figures are built on matplotlib's objects, never through pyplot: no window, and no setting is left changed.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -17,12 +18,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from dsal.report.axes import spread
-from dsal.report.charts import Axis, Chart, Line, Panel
+from dsal.report.charts import Axis, Chart, Line, Panel, Reference
 from dsal.report.confusion import Confusion
 from dsal.report.runs import Run
 from dsal.report.styles import LIGHT, style
 
-INK, FAINT, PAPER = "#222222", "#dddddd", "#555555"
+INK, FAINT, PAPER, GROUND = "#222222", "#dddddd", "#555555", "#ffffff"
 RAMP = LinearSegmentedColormap.from_list("counts", ["#ffffff", "#9dbbe0", "#2f5f9e", "#0b1f3d"])
 SMALL, NORMAL = 8.0, 9.0
 DPI = 200
@@ -33,14 +34,8 @@ def draw_chart(chart: Chart) -> Figure:
     lines = chart.panels[0].lines
     columns = max(1, min(len(lines), 100 // (max(len(line.label) for line in lines) + 10)))
     height = 3.4 + 0.2 * math.ceil(len(lines) / columns)
-    figure = Figure(figsize=(6.6 if len(chart.panels) == 1 else 7.2, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(1, len(chart.panels), squeeze=False, sharey=True)[0]
-    for place, panel in zip(axes, chart.panels, strict=True):
-        _draw_panel(place, panel)
-    for place in axes[1:]:
-        place.set_ylabel("")
-    handles, labels = axes[0].get_legend_handles_labels()
+    figure = draw_panels(chart.panels, 6.6 if len(chart.panels) == 1 else 7.2, height, named=True)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
     legend = figure.legend(
         handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=SMALL, handlelength=4
     )
@@ -89,89 +84,75 @@ def save_figure(figure: Figure, folder: Path, key: str) -> None:
     figure.savefig(folder / f"{key}.pdf", metadata={"CreationDate": None})
 
 
-def _draw_panel(place: Axes, panel: Panel) -> None:
-    for line in panel.lines:
-        _draw_line(place, line)
-    _draw_references(place, panel)
+def draw_panels(panels: Sequence[Panel], width: float, height: float, named: bool) -> Figure:
+    """Panels side by side; ``named``: the paper's numbers have labels."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    for place, panel in zip(figure.subplots(1, len(panels), squeeze=False, sharey=True)[0], panels, strict=True):
+        for line in panel.lines:
+            _draw_line(place, line, panel.y)
+        for reference in panel.references:
+            _draw_reference(place, reference)
+        if named:
+            _name_references(place, panel)
+        _set_axes(place, panel)
+    return figure
+
+
+def _draw_line(place: Axes, line: Line, y: Axis) -> None:
+    look, gid = style(line.run), f"run-{line.run}"
+    color = LIGHT[look.color]
+    every = max(1, math.ceil(len(line.x) / 30))
+    place.plot(
+        line.x, line.y, color=color, linewidth=1.4, dashes=look.dash or (None, None), marker=look.marker, markersize=4,
+        markeredgecolor=GROUND, markeredgewidth=0.4, markevery=(0 if not line.x else (len(line.x) - 1) % every, every),
+        label=line.label, clip_on=False, gid=gid,
+    )  # fmt: skip
+    if line.std is not None:
+        lower, upper = np.clip(np.array(line.y) + np.outer((-1, 1), line.std), y.low, y.high)
+        place.fill_between(line.x, lower, upper, color=color, alpha=0.18, linewidth=0, gid=gid)
+
+
+def _draw_reference(place: Axes, reference: Reference) -> None:
+    if reference.x is None:
+        place.axhline(reference.y, color=PAPER, linewidth=0.8, linestyle=(0, (1, 2)), gid="paper")
+    else:
+        place.plot(
+            [reference.x], [reference.y], marker="D", markersize=6, color=PAPER, markerfacecolor=GROUND,
+            linestyle="none", clip_on=False, zorder=4, gid="paper",
+        )  # fmt: skip
+
+
+def _name_references(place: Axes, panel: Panel) -> None:
+    labels = spread([reference.y for reference in panel.references], 0.05 * (panel.y.high - panel.y.low), panel.y.high)
+    beside: dict[str, Any] = {
+        "transform": place.get_yaxis_transform(),
+        "color": PAPER,
+        "clip_on": False,
+        "gid": "paper",
+    }
+    for reference, label in zip(panel.references, labels, strict=True):
+        place.plot([1.01, 1.03], [reference.y, label], linewidth=0.5, **beside)
+        place.text(1.035, label, reference.label, fontsize=SMALL, va="center_baseline", **beside)
+
+
+def _set_axes(place: Axes, panel: Panel) -> None:
     if panel.y.log:
         place.set_yscale("log")
     margin = 0.02 * (panel.x.high - panel.x.low)
     place.set_xlim(panel.x.low - margin, panel.x.high + margin)
     place.set_ylim(panel.y.low, panel.y.high)
-    _set_ticks(place, panel.x, panel.y)
-    place.set_title(panel.title, fontsize=NORMAL, loc="left", color=INK)
+    place.set_xticks([value for value, _ in panel.x.ticks], [label for _, label in panel.x.ticks])
+    place.set_yticks([value for value, _ in panel.y.ticks], [label for _, label in panel.y.ticks])
+    place.yaxis.set_minor_locator(NullLocator())
+    place.set_xlabel(panel.x.title, fontsize=SMALL, color=PAPER, loc="right")
+    place.set_title(panel.y.title, fontsize=SMALL, color=PAPER, loc="left")
+    if panel.title:
+        place.annotate(panel.title, (0, 1), (0, 20), "axes fraction", "offset points", fontsize=NORMAL, color=INK)
+    place.tick_params(labelsize=SMALL, color=PAPER, labelcolor=PAPER, length=3)
+    place.tick_params(axis="y", length=0)
     place.grid(axis="y", color=FAINT, linewidth=0.6)
     place.set_axisbelow(True)
+    place.spines["bottom"].set_color(PAPER)
     for side in ("top", "right", "left"):
         place.spines[side].set_visible(False)
-
-
-def _draw_line(place: Axes, line: Line) -> None:
-    look = style(line.run)
-    color = LIGHT[look.color]
-    place.plot(
-        line.x,
-        line.y,
-        color=color,
-        linewidth=1.4,
-        dashes=look.dash or (None, None),
-        marker=look.marker,
-        markersize=4,
-        markeredgecolor="white",
-        markeredgewidth=0.4,
-        markevery=(0 if not line.x else (len(line.x) - 1) % _every(line), _every(line)),
-        label=line.label,
-        clip_on=False,
-    )
-    if line.std is not None:
-        mean, std = np.array(line.y), np.array(line.std)
-        place.fill_between(line.x, mean - std, mean + std, color=color, alpha=0.18, linewidth=0)
-
-
-def _every(line: Line) -> int:
-    return max(1, math.ceil(len(line.x) / 30))
-
-
-def _draw_references(place: Axes, panel: Panel) -> None:
-    if not panel.references:
-        return
-    height = panel.y.high - panel.y.low
-    wished = [reference.y for reference in panel.references]
-    labels = spread(wished, 0.05 * height, panel.y.high)
-    for reference, label in zip(panel.references, labels, strict=True):
-        if reference.x is None:
-            place.axhline(reference.y, color=PAPER, linewidth=0.8, linestyle=(0, (1, 2)))
-        else:
-            place.plot(
-                [reference.x], [reference.y], marker="D", markersize=6, color=PAPER, markerfacecolor="white",
-                linestyle="none", clip_on=False, zorder=4,
-            )  # fmt: skip
-        place.annotate(
-            reference.label,
-            xy=(1.0, reference.y),
-            xytext=(1.04, label),
-            xycoords=place.get_yaxis_transform(),
-            textcoords=place.get_yaxis_transform(),
-            fontsize=SMALL,
-            color=PAPER,
-            va="center",
-            annotation_clip=False,
-            arrowprops={
-                "arrowstyle": "-",
-                "color": PAPER,
-                "linewidth": 0.5,
-                "shrinkA": 1,
-                "shrinkB": 3,
-                "relpos": (0, 0.5),
-            },
-        )
-
-
-def _set_ticks(place: Axes, x: Axis, y: Axis) -> None:
-    place.set_xticks([value for value, _ in x.ticks], [label for _, label in x.ticks])
-    place.set_yticks([value for value, _ in y.ticks], [label for _, label in y.ticks])
-    place.yaxis.set_minor_locator(NullLocator())
-    place.set_xlabel(x.title, fontsize=SMALL)
-    place.set_ylabel(y.title, fontsize=SMALL)
-    place.tick_params(labelsize=SMALL, color=INK, length=3)
-    place.tick_params(axis="y", length=0)

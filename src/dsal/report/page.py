@@ -5,31 +5,23 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterable, Sequence
-from importlib.resources import files
 from pathlib import Path
-from string import Template
 
-from dsal import __version__
-from dsal.report import sections
-from dsal.report.confusion import Confusion, confusion_of
-from dsal.report.facets import Facet, facets_of
+from dsal.report.confusion import confusion_of
+from dsal.report.facets import facets_of
 from dsal.report.figures import draw_chart, draw_confusion, save_figure
-from dsal.report.markup import el, join, json_script
+from dsal.report.paper import comparable_results, own_result, own_results
 from dsal.report.payload import payload
 from dsal.report.runs import Run, dataset_title, method_title, read_runs
-from dsal.report.styles import css_colors
+from dsal.report.templates import asset, render
 from dsal.store import atomic_write
 
-CONTENTS = (
-    ("summary", "Summary"),
-    ("accuracy", "Accuracy"),
-    ("stability", "Stability"),
-    ("confusion", "Confusion"),
-    ("cost", "Cost"),
-    ("numbers", "Numbers"),
-    ("configuration", "Configuration"),
-    ("provenance", "Provenance"),
-)
+CONTENTS = "Summary", "Accuracy", "Stability", "Confusion", "Cost", "Numbers", "Configuration", "Provenance"
+ORIGINS = {
+    "generic": "the backbone is a generic pretrained one; it may have seen classes that count as new here.",
+    "other data set": "the backbone was trained on another data set.",
+    "unknown": "it is not known which classes the backbone was trained on.",
+}
 _NAMED = 4  # methods that the title names; more are counted
 
 
@@ -58,37 +50,27 @@ def build_report(run_dirs: Sequence[Path], out: Path) -> Path:
     drawn = [(run, matrix) for run, matrix in zip(runs, matrices, strict=True) if matrix is not None]
     if drawn:
         save_figure(draw_confusion(drawn), folder, "confusion")
+    script = asset("page.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
+    page = render(
+        "report.html",
+        title=_title(runs),
+        subtitle=_subtitle(runs),
+        contents=[(name.lower(), name) for name in CONTENTS],
+        policy=f"script-src 'sha256-{digest}'",
+        script=script,
+        data=payload(runs, matrices, facets),
+        runs=runs,
+        facets=facets,
+        known=own_result(runs[0]),
+        own=own_results(runs),
+        paper=tuple(dict.fromkeys(result for run in runs for result in comparable_results(run))),
+        notes=_notes(runs),
+    )
     path = Path(out) / "report.html"
     with atomic_write(path) as temporary:
-        temporary.write_text(_page(runs, matrices, facets), encoding="utf-8")
+        temporary.write_text(page, encoding="utf-8")
     return path
-
-
-def _page(runs: Sequence[Run], matrices: Sequence[Confusion | None], facets: Sequence[Facet]) -> str:
-    assets = files("dsal.report") / "assets"
-    template, css, script = (assets.joinpath(f"page.{kind}").read_text("utf-8") for kind in ("html", "css", "js"))
-    body = join(
-        sections.summary(runs),
-        sections.charts("accuracy", "Accuracy", [(facet, facet.accuracy) for facet in facets]),
-        sections.charts("stability", "Stability and plasticity", [(facet, facet.stability) for facet in facets]),
-        sections.confusion(runs, matrices),
-        sections.cost(runs, [(facet, facet.timing) for facet in facets]),
-        sections.numbers(runs),
-        sections.configuration(runs),
-        sections.provenance(runs),
-    )
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
-    return Template(template).substitute(
-        title=join(_title(runs)),
-        subtitle=join(_subtitle(runs)),
-        policy=f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'",
-        css=css_colors() + css,
-        contents=join(*(el("a", title, href=f"#{identifier}") for identifier, title in CONTENTS)),
-        body=body,
-        data=json_script("report-data", payload(runs, matrices, facets)),
-        script=script,
-        version=join(__version__),
-    )
 
 
 def _title(runs: Sequence[Run]) -> str:
@@ -103,6 +85,20 @@ def _subtitle(runs: Sequence[Run]) -> str:
     increments = _listed(str(run.increments) for run in runs)
     classes = _listed(str(run.classes) for run in runs)
     return f"{count}: {base} base classes, then K = {increments} phases up to {classes} classes"
+
+
+def _notes(runs: Sequence[Run]) -> list[str]:
+    """What a reader must know before comparing: what seeds vary, and backbones that saw unknown classes."""
+    varied = {run.seed_varies for run in runs if len(run.seeds) > 1}
+    notes = [f"A seed varies {', and elsewhere '.join(sorted(varied))}."] if varied else []
+    backbones = dict.fromkeys(result.backbone_title for result in own_results(runs))
+    if backbones:
+        notes.append(f"Marked as the paper's: Table 1 of Zhuang et al., AAAI 2024, with {' and '.join(backbones)}.")
+    for run in runs:
+        origin = run.provenance.get("backbone_trained_on", "unknown")
+        if origin != "base classes":
+            notes.append(f"{run.label}: {ORIGINS.get(origin, origin)}")
+    return notes
 
 
 def _listed(words: Iterable[str]) -> str:

@@ -44,9 +44,6 @@ class Value:
     mean: float
     std: float | None
 
-    def __format__(self, spec: str) -> str:
-        return f"{self.mean:{spec}}" if self.std is None else f"{self.mean:{spec}} ± {self.std:{spec}}"
-
 
 @dataclass(frozen=True)
 class Phase:
@@ -92,6 +89,11 @@ class Run:
     @property
     def classes(self) -> int:
         return self.phases[-1].classes_seen
+
+    @property
+    def seconds(self) -> float:
+        """What learning took in all phases."""
+        return sum(phase.learning.mean for phase in self.phases)
 
     @property
     def dataset(self) -> str:

@@ -7,20 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from matplotlib.markers import MarkerStyle
+from matplotlib.transforms import Affine2D
+
 LIGHT = ("#174a8c", "#b4500b", "#1a7550", "#7d3c98", "#7d6608", "#4d4d4d", "#a3195b", "#0b6e75")
 DARK = ("#8ab8f5", "#f0a060", "#6fd0a2", "#d0a5e8", "#dcc45a", "#c4c4c4", "#f291b5", "#5fcdd4")
 DASHES: tuple[tuple[float, ...], ...] = ((), (7, 3), (2, 2.5), (9, 3, 2, 3), (14, 4))  # in units of a 1 px line
 MARKERS = ("o", "s", "^", "v", "X", "P", "p")  # matplotlib's names
-_OUTLINES = (  # the same shapes as SVG paths, about 8 px across, centred
-    "M-4,0a4,4 0 1,0 8,0a4,4 0 1,0 -8,0z",
-    "M-3.5,-3.5h7v7h-7z",
-    "M0,-4.6L4.3,3.4H-4.3z",
-    "M0,4.6L4.3,-3.4H-4.3z",
-    "M-4,-2.2L-2.2,-4L0,-1.8L2.2,-4L4,-2.2L1.8,0L4,2.2L2.2,4L0,1.8L-2.2,4L-4,2.2L-1.8,0z",
-    "M-1.4,-4.4h2.8v3h3v2.8h-3v3h-2.8v-3h-3v-2.8h3z",
-    "M0,-4.5L4.3,-1.4L2.6,3.7H-2.6L-4.3,-1.4z",
-)
-DIAMOND = "M0,-5.5L5.5,0L0,5.5L-5.5,0z"  # kept for the paper's points
+_LETTERS = {1: "M", 2: "L", 4: "C", 79: "z"}  # of SVG, for matplotlib's codes of a path
 
 
 @dataclass(frozen=True)
@@ -30,17 +24,19 @@ class Style:
     color: int  # index into LIGHT and DARK
     dash: tuple[float, ...]
     marker: str
-    outline: str
+
+    @property
+    def outline(self) -> str:
+        """The marker as an SVG path, 8 px across."""
+        marker = MarkerStyle(self.marker)
+        path = marker.get_path().transformed(marker.get_transform() + Affine2D().scale(8, -8))
+        parts = ((_LETTERS[int(code)], [f"{value:.2f}" for value in points]) for points, code in path.iter_segments())
+        return "".join("z" if letter == "z" else letter + ",".join(points) for letter, points in parts)
 
 
 def style(run: int) -> Style:
     """The look of the run with this number."""
-    return Style(
-        color=run % len(LIGHT),
-        dash=DASHES[run % len(DASHES)],
-        marker=MARKERS[run % len(MARKERS)],
-        outline=_OUTLINES[run % len(_OUTLINES)],
-    )
+    return Style(run % len(LIGHT), DASHES[run % len(DASHES)], MARKERS[run % len(MARKERS)])
 
 
 def css_colors() -> str:

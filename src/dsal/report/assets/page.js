@@ -39,7 +39,7 @@
     const { unit, panels } = data.charts[plot.dataset.chart];
     const lines = panels[Number(plot.dataset.panel)];
     const [left, right, top, bottom, xLow, xHigh, yLow, yHigh] = plot.dataset.plot.split(" ").map(Number);
-    const cursor = plot.querySelector(".cursor");
+    const cursor = plot.appendChild(svg("g", { class: "cursor" }));
     const readout = plot.closest(".chart").querySelector(".readout");
     const bend = "log" in plot.dataset ? Math.log10 : Number;
     const placeX = (x) => left + ((right - left) * (x - xLow)) / (xHigh - xLow);
@@ -64,7 +64,7 @@
       readout.replaceChildren(make("strong", (same ? `phase ${met[0][1][1]}, ` : "") + `${x} classes seen`));
       cursor.replaceChildren(svg("path", { d: `M${placeX(x)},${top}V${bottom}` }));
       for (const [line, [, phase, value, std]] of met) {
-        cursor.append(svg("circle", { cx: placeX(x), cy: placeY(value), r: 5, class: `c${line.color}` }));
+        cursor.append(svg("circle", { cx: placeX(x), cy: placeY(value), r: 3.4, class: `c${line.color}` }));
         const row = make("div");
         const digits = unit === "%" ? 2 : 3;
         const text = value.toFixed(digits) + (std === null ? "" : ` ± ${std.toFixed(digits)}`);

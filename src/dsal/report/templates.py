@@ -1,0 +1,54 @@
+"""HTML pages from the templates in ``assets``.
+
+Every value is escaped (names and paths come from files that a stranger may have made), except what is ``Markup``:
+the style sheet, the script and the drawn charts.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from dsal import __version__
+from dsal.report.paper import value_of
+from dsal.report.runs import dataset_title
+from dsal.report.styles import css_colors, style
+from dsal.report.svg import draw_svg
+from dsal.report.tables import differences, signed, size
+
+
+def render(template: str, **values: Any) -> str:
+    """Fill in a template of ``assets``; all take title, subtitle, contents and policy."""
+    css = Markup(css_colors() + asset("page.css"))
+    return _environment().get_template(template).render(version=__version__, css=css, **values)
+
+
+def asset(name: str) -> Markup:
+    """The text of a file in ``assets``, as it is."""
+    environment = _environment()
+    assert environment.loader is not None
+    return Markup(environment.loader.get_source(environment, name)[0])
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("dsal.report", "assets"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    environment.globals |= {"style": style, "draw_svg": draw_svg}
+    environment.filters |= {
+        "bytes": size,
+        "dataset_title": dataset_title,
+        "differences": differences,
+        "printed": value_of,
+        "signed": signed,
+    }
+    return environment
