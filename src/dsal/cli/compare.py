@@ -11,28 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dsal.cli.arguments import (
-    HANDLING,
-    Backbone,
-    BaseClasses,
-    CheckpointSeconds,
-    ClassOrder,
-    DataRoot,
-    Dataset,
-    Download,
-    EvalEvery,
-    ExpansionSize,
-    Features,
-    Flag,
-    Report,
-    Seeds,
-    Shots,
-    Text,
-    Weights,
-    flag,
-    given,
-    option,
-)
+from dsal.cli import arguments
+from dsal.cli.arguments import HANDLING, Flag, Text, flag, given, option
 
 if TYPE_CHECKING:
     from dsal.cli.display import Display
@@ -50,26 +30,26 @@ def compare(
         list[str] | None,
         typer.Argument(metavar="METHODS...", help="Names of methods.", show_default="all"),
     ] = None,
-    dataset: Dataset = None,
-    data_root: DataRoot = None,
-    download: Download = None,
-    backbone: Backbone = None,
-    weights: Weights = None,
-    features: Features = None,
+    dataset: arguments.Dataset = None,
+    data_root: arguments.DataRoot = None,
+    download: arguments.Download = None,
+    backbone: arguments.Backbone = None,
+    weights: arguments.Weights = None,
+    features: arguments.Features = None,
     phases: Annotated[Text, option("K, phases after the base phase; several with commas: 5,25,50.", "25")] = None,
-    base_classes: BaseClasses = None,
-    class_order: ClassOrder = None,
-    shots: Shots = None,
-    eval_every: EvalEvery = None,
-    seeds: Seeds = None,
-    expansion_size: ExpansionSize = None,
+    base_classes: arguments.BaseClasses = None,
+    class_order: arguments.ClassOrder = None,
+    shots: arguments.Shots = None,
+    eval_every: arguments.EvalEvery = None,
+    seeds: arguments.Seeds = None,
+    expansion_size: arguments.ExpansionSize = None,
     tune: Annotated[Flag, flag("--tune/--no-tune", "Choose options on held-out samples of the base phase.")] = None,
     tune_on: Annotated[Path | None, option("Features of a proxy to tune on instead: see docs/comparison.md.")] = None,
     out: Annotated[Path | None, option("Folder of the comparison.", "runs/compare", HANDLING)] = None,
     resume: Annotated[Flag, flag("--resume", "Go on where a stopped comparison left off.", HANDLING)] = None,
-    checkpoint_seconds: CheckpointSeconds = None,
+    checkpoint_seconds: arguments.CheckpointSeconds = None,
     json: Annotated[Flag, flag("--json", "Print comparison.json instead of tables.", HANDLING)] = None,
-    report: Report = None,
+    report: arguments.Report = None,
 ) -> None:
     """Compare methods: tune each with the same budget, run each, show one table and write one report for each K.
 

@@ -7,29 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dsal.cli.arguments import (
-    HANDLING,
-    METHOD,
-    Backbone,
-    BaseClasses,
-    CheckpointSeconds,
-    ClassOrder,
-    DataRoot,
-    Dataset,
-    Download,
-    EvalEvery,
-    ExpansionSize,
-    Features,
-    Flag,
-    Report,
-    Seeds,
-    Shots,
-    Text,
-    Weights,
-    flag,
-    given,
-    option,
-)
+from dsal.cli import arguments
+from dsal.cli.arguments import HANDLING, METHOD, Flag, Text, flag, given, option
 
 if TYPE_CHECKING:
     from dsal.cli.options import Handling
@@ -38,21 +17,21 @@ if TYPE_CHECKING:
 
 def run(
     context: typer.Context,
-    dataset: Dataset = None,
-    data_root: DataRoot = None,
-    download: Download = None,
-    backbone: Backbone = None,
-    weights: Weights = None,
-    features: Features = None,
+    dataset: arguments.Dataset = None,
+    data_root: arguments.DataRoot = None,
+    download: arguments.Download = None,
+    backbone: arguments.Backbone = None,
+    weights: arguments.Weights = None,
+    features: arguments.Features = None,
     method: Annotated[Text, option("Method to run.", "ds-al")] = None,
     phases: Annotated[int | None, option("K, phases after the base phase.", "25")] = None,
-    base_classes: BaseClasses = None,
-    class_order: ClassOrder = None,
-    shots: Shots = None,
-    eval_every: EvalEvery = None,
-    seeds: Seeds = None,
+    base_classes: arguments.BaseClasses = None,
+    class_order: arguments.ClassOrder = None,
+    shots: arguments.Shots = None,
+    eval_every: arguments.EvalEvery = None,
+    seeds: arguments.Seeds = None,
     expansion: Annotated[Text, option("Kind of expansion.", "random", METHOD)] = None,
-    expansion_size: ExpansionSize = None,
+    expansion_size: arguments.ExpansionSize = None,
     gamma: Annotated[float | None, option("Ridge penalty.", "0.1", METHOD)] = None,
     gamma_comp: Annotated[float | None, option("Ridge penalty of the compensation.", "gamma", METHOD)] = None,
     compensation: Annotated[float | None, option("Compensation ratio C; 0 is ACIL.", "0.6", METHOD)] = None,
@@ -71,9 +50,9 @@ def run(
     config: Annotated[Path | None, option("TOML file of options; the command line overrides it.")] = None,
     out: Annotated[Path | None, option("Folder of the run.", "runs/NAME", HANDLING)] = None,
     resume: Annotated[Flag, flag("--resume", "Go on where a stopped run left off.", HANDLING)] = None,
-    checkpoint_seconds: CheckpointSeconds = None,
+    checkpoint_seconds: arguments.CheckpointSeconds = None,
     json: Annotated[Flag, flag("--json", "Print results.json instead of a table.", HANDLING)] = None,
-    report: Report = None,
+    report: arguments.Report = None,
     tensorboard: Annotated[Flag, flag("--tensorboard", "Write TensorBoard events too.", HANDLING)] = None,
 ) -> None:
     """Run one experiment: learn class by class, test after every phase, write results and a report.
