@@ -14,7 +14,7 @@ from dsal.registry import Registry
 
 Activation: TypeAlias = Callable[[Tensor], Tensor]
 
-activations: Registry[Activation] = Registry("activation")
+activations: Registry[Activation] = Registry("activation", group="dsal.activations")
 
 activations.register("celu")(functional.celu)
 activations.register("elu")(functional.elu)
@@ -67,9 +67,9 @@ def name_of(activation: str | Activation) -> str:
     """The name that stands for an activation, if it has one: a file can hold a name, but no function."""
     if isinstance(activation, str):
         return activation
-    for name in activations.names():
-        if activations.get(name) is activation:
-            return name
+    name = activations.name_of(activation)
+    if name is not None:
+        return name
     raise InputError(
         f"the activation {activation!r} has no name to save it by: register it, "
         "dsal.activations.activations.register('my_name')(function), and pass the name"

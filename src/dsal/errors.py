@@ -38,6 +38,10 @@ class UnknownNameError(InputError):
         return type(self), (self.kind, self.name, self.valid)
 
 
+class PluginError(DSALError, ImportError):
+    """An entry point of another package that cannot be used; the message names the package."""
+
+
 class FileFormatError(DSALError, ValueError):
     """A file that is torn, tampered with, foreign, or written by a later version."""
 

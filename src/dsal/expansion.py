@@ -60,7 +60,7 @@ class Expansion(nn.Module, ABC):
         return digest.hexdigest()
 
 
-expansions: Registry[type[Expansion]] = Registry("expansion")
+expansions: Registry[type[Expansion]] = Registry("expansion", group="dsal.expansions")
 
 
 @expansions.register("random")

@@ -1,11 +1,18 @@
-"""Things chosen by name: one line registers an entry, a misspelling is answered with the right spelling."""
+"""Things chosen by name: one line registers an entry, a misspelling is answered with the right spelling.
+
+Other packages add entries through entry points. These are looked up when a name is asked for, and loaded when it is
+theirs.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from functools import cache
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from typing import Generic, TypeVar, cast
 
-from dsal.errors import UnknownNameError
+from dsal.errors import PluginError, UnknownNameError
 
 T = TypeVar("T")
 Entry = TypeVar("Entry")
@@ -14,6 +21,10 @@ Entry = TypeVar("Entry")
 class Registry(Generic[T]):
     """A table from names to entries of one kind.
 
+    Args:
+        kind: what an entry is called in messages.
+        group: of the entry points through which other packages add entries; None where they cannot.
+
     >>> shapes: Registry[type] = Registry("shape")
     >>> @shapes.register("circle")
     ... class Circle: ...
@@ -21,9 +32,10 @@ class Registry(Generic[T]):
     (True, ('circle',))
     """
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    def __init__(self, kind: str, group: str | None = None) -> None:
+        self.kind, self.group = kind, group
         self._entries: dict[str, T] = {}
+        self._found: dict[str, list[EntryPoint]] | None = None
 
     def register(self, name: str) -> Callable[[Entry], Entry]:
         """Return a decorator that files its argument under ``name``; a name is given once."""
@@ -37,11 +49,68 @@ class Registry(Generic[T]):
         return file
 
     def get(self, name: str) -> T:
-        """Return the entry filed under ``name``, or raise :class:`UnknownNameError` with the nearest spelling."""
-        if not isinstance(name, str) or name not in self._entries:
-            raise UnknownNameError(self.kind, name, self._entries)
+        """Return the entry filed under ``name``.
+
+        Raises:
+            UnknownNameError: there is none; the nearest spelling is named.
+            PluginError: it belongs to another package and cannot be loaded, or two packages claim the name.
+        """
+        plugins = self._plugins()
+        if not isinstance(name, str) or not (name in self._entries or name in plugins):
+            raise UnknownNameError(self.kind, name, self.names())
+        if name not in self._entries:
+            self._entries[name] = self._load(name, plugins[name])
         return self._entries[name]
 
     def names(self) -> tuple[str, ...]:
         """All names, sorted."""
-        return tuple(sorted(self._entries))
+        return tuple(sorted({*self._entries, *self._plugins()}))
+
+    def name_of(self, entry: object) -> str | None:
+        """The name of an entry that is registered or has been loaded; None where there is none."""
+        return next((name for name in sorted(self._entries) if self._entries[name] is entry), None)
+
+    def _plugins(self) -> dict[str, list[EntryPoint]]:
+        """Entry points of other packages by name, without those whose names are taken here, which are warned of."""
+        if self._found is None:
+            self._found = {}
+            for point in _installed().select(group=self.group) if self.group else ():
+                if point.name in self._entries:
+                    warnings.warn(
+                        f"{_origin(point)} offers a {self.kind} {point.name!r}, a name that dsal has already given: "
+                        "it is ignored",
+                        stacklevel=3,
+                    )
+                else:
+                    self._found.setdefault(point.name, []).append(point)
+        return self._found
+
+    def _load(self, name: str, points: list[EntryPoint]) -> T:
+        if len(points) > 1:
+            packages = ", ".join(sorted(map(_origin, points)))
+            raise PluginError(
+                f"{self.kind} {name!r} is offered by several packages: {packages}. Uninstall all but one."
+            )
+        (point,) = points
+        try:
+            entry = point.load()
+        except Exception as error:  # it is foreign code: anything may come
+            raise PluginError(
+                f"{self.kind} {name!r} of {_origin(point)} cannot be loaded: {type(error).__name__}: {error}. "
+                "Repair or uninstall that package."
+            ) from error
+        if not callable(entry):
+            raise PluginError(f"{self.kind} {name!r} of {_origin(point)} is {entry!r}, not a class or function")
+        return cast(T, entry)
+
+
+@cache
+def _installed() -> EntryPoints:
+    """The entry points of all packages, read once; of all groups, as reading is what takes time."""
+    return cast(EntryPoints, entry_points())  # in Python 3.10 and 3.11 of another type, which can select too
+
+
+def _origin(point: EntryPoint) -> str:
+    """The package that an entry point belongs to, and where it points."""
+    package = "an unknown package" if point.dist is None else f"{point.dist.name} {point.dist.version}"
+    return f"{package} ({point.value})"

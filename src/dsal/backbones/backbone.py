@@ -25,7 +25,7 @@ KIND = "backbone"
 SHIPPED = Path(__file__).parent / "weights"
 """The folder of weights that ship in the package."""
 
-ARCHITECTURES: Registry[Callable[[int], nn.Module]] = Registry("architecture")
+ARCHITECTURES: Registry[Callable[[int], nn.Module]] = Registry("architecture", group="dsal.backbones")
 """Constructors by name: number of input channels -> a :class:`~dsal.backbones.pooling.MappedNetwork`."""
 
 

@@ -83,7 +83,7 @@ class DataSet:
 Loader = Callable[[Path, bool, Progress | None], DataSet]
 """(data root, whether to download what is missing, progress in bytes) -> data set."""
 
-DATASETS: Registry[Loader] = Registry("data set")
+DATASETS: Registry[Loader] = Registry("data set", group="dsal.datasets")
 
 
 def load_dataset(

@@ -15,7 +15,7 @@ from dsal.methods.sgd_head import SGDHead
 from dsal.methods.slda import SLDA
 from dsal.registry import Registry
 
-METHODS: Registry[type[Method]] = Registry("method")
+METHODS: Registry[type[Method]] = Registry("method", group="dsal.methods")
 METHODS.register("ds-al")(DSAL)
 METHODS.register("acil")(ACIL)
 METHODS.register("gkeal")(GKEAL)
