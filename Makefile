@@ -43,5 +43,5 @@ $(VENV)/.package: $(VENV)/.python pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.checks: $(VENV)/.package
-	$(INSTALL) -e '.[test,dev,lite,onnx]'
+	$(INSTALL) -e '.[test,dev,lite,onnx,serve]'
 	touch $@

@@ -28,6 +28,7 @@ from dsal.cli.pretrain import pretrain
 from dsal.cli.report import report
 from dsal.cli.reproduce import reproduce
 from dsal.cli.run import run
+from dsal.cli.serve import serve
 from dsal.cli.together import alone, together
 from dsal.cli.tune import tune
 from dsal.errors import DSALError, InputError
@@ -44,7 +45,7 @@ app.command()(together(pretrain))
 app.command()(together(extract))
 app.command()(alone(report))
 app.command(rich_help_panel="Own images")(together(learn))
-for _command in (predict, evaluate, info, merge, forget, export):
+for _command in (predict, evaluate, info, merge, forget, export, serve):
     app.command(rich_help_panel="Own images")(alone(_command))
 app.command()(alone(reproduce))
 app.command()(alone(tune))

@@ -1,0 +1,68 @@
+"""``dsal serve``: teach models in the browser, use them over HTTP."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import quote
+
+import typer
+
+from dsal.errors import InputError
+
+
+def serve(
+    models: Annotated[Path, typer.Option(help="Folder of the models; made if it is not there.")] = Path("models"),
+    host: Annotated[str, typer.Option(help="Address to listen at; any but this machine's own needs a token.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(help="Port; 0 for any that is free.")] = 8000,
+    token: Annotated[
+        str | None,
+        typer.Option(envvar="DSAL_TOKEN", help="Token that requests must bring.", show_default="made if needed"),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="Name under which a proxy passes requests on; may be repeated.")
+    ] = None,
+    backbone: Annotated[str, typer.Option(help="Of new models; as in `dsal learn`.")] = "efficientnet-lite0",
+    expansion_size: Annotated[int, typer.Option(help="d_B of new models; lessons take time with its square.")] = 2048,
+    max_batch: Annotated[int, typer.Option(help="Images that are predicted together.")] = 8,
+    max_wait_ms: Annotated[float, typer.Option(help="How long a prediction waits for others.")] = 4.0,
+) -> None:
+    """Serve the models of a folder: a page to teach and try them, an API to use them.
+
+    Models are the files of `dsal learn`. No image is kept.
+    """
+    try:
+        from dsal.serve.server import listen, run
+    except ImportError as error:
+        raise InputError(f"serving needs another package ({error}): pip install 'dsal[serve]'") from error
+    from dsal.serve.settings import Settings, is_loopback
+
+    if token is None and not is_loopback(host):
+        token = secrets.token_urlsafe(24)
+    settings = Settings(
+        folder=models,
+        host=host,
+        port=port,
+        token=token,
+        allowed_hosts=tuple(allow_host or ()),
+        backbone=backbone,
+        expansion_size=expansion_size,
+        max_batch=max_batch,
+        max_wait_ms=max_wait_ms,
+    )
+    models.mkdir(parents=True, exist_ok=True)
+    listener = listen(settings)
+    address = f"[{host}]" if ":" in host else host
+    key = f"#token={quote(token)}" if token else ""
+    typer.echo(f"http://{address}:{listener.getsockname()[1]}/{key}")
+    typer.echo(f"models in {models.resolve()}; stop with Ctrl-C", err=True)
+    try:
+        run(settings, listener)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        listener.close()
+    typer.echo("stopped", err=True)

@@ -1,0 +1,119 @@
+"""The application: routes, the guard before them, and errors as one sentence of JSON."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import FileResponse, JSONResponse
+from starlette.staticfiles import StaticFiles
+
+from dsal import __version__
+from dsal.errors import FileFormatError, InputError, MemoryNeededError
+from dsal.serve.api import api_routes
+from dsal.serve.bodies import Bodies
+from dsal.serve.errors import Refusal
+from dsal.serve.guard import Guard
+from dsal.serve.inference import inference_routes
+from dsal.serve.metrics import CONTENT_TYPE
+from dsal.serve.service import Service
+from dsal.serve.settings import Settings
+from dsal.serve.transfer import transfer_routes
+
+PAGE = Path(__file__).parent / "page"
+_FRESH = {"Cache-Control": "no-cache"}
+
+
+def create_app(settings: Settings) -> Guard:
+    """The ASGI application of a server with these settings."""
+    service, bodies = Service(settings), Bodies(settings)
+
+    @asynccontextmanager
+    async def life(app: FastAPI) -> AsyncIterator[None]:
+        service.library.tidy()
+        yield
+        service.close()
+
+    app = FastAPI(
+        title="dsal serve",
+        version=__version__,
+        description="Image models that learn new classes in closed form, forget none and keep no image.",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=life,
+    )
+    app.include_router(api_routes(service, bodies))
+    app.include_router(transfer_routes(service, bodies))
+    app.include_router(inference_routes(service, bodies))
+
+    @app.get("/metrics", include_in_schema=False)
+    def metrics() -> Response:
+        return Response(service.metrics.text(), media_type=CONTENT_TYPE)
+
+    @app.get("/", include_in_schema=False)
+    def page() -> Response:
+        return FileResponse(PAGE / "index.html", headers=_FRESH)
+
+    @app.get("/docs", include_in_schema=False)
+    def docs() -> Response:
+        return FileResponse(PAGE / "docs.html", headers=_FRESH)
+
+    app.mount("/page", _Fresh(directory=PAGE))
+    _explain(app)
+    return Guard(app, settings, service.metrics)
+
+
+class _Fresh(StaticFiles):
+    """Files that browsers ask for again after an upgrade."""
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        response = super().file_response(*args, **kwargs)
+        response.headers.update(_FRESH)
+        return response
+
+
+def _explain(app: FastAPI) -> None:
+    """Every error as ``{"error": "one sentence"}``."""
+
+    @app.exception_handler(Refusal)
+    async def refused(request: Request, error: Refusal) -> Response:
+        return _failure(error.status, str(error), error.retry_after)
+
+    @app.exception_handler(InputError)
+    @app.exception_handler(FileFormatError)
+    async def wrong(request: Request, error: Exception) -> Response:
+        return _failure(422, str(error))
+
+    @app.exception_handler(MemoryNeededError)
+    async def too_large(request: Request, error: Exception) -> Response:
+        return _failure(503, str(error), 60)
+
+    @app.exception_handler(OSError)
+    async def failed(request: Request, error: OSError) -> Response:
+        return _failure(507, f"the model could not be written: {error.strerror or error}")
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        where = " ".join(map(str, first["loc"][1:])) or "the body"
+        return _failure(422, f"{where}: {first['msg']}")
+
+    @app.exception_handler(HTTPException)
+    async def unknown(request: Request, error: HTTPException) -> Response:
+        said = {404: f"there is nothing at {request.url.path[:100]}", 405: f"{request.method} is not possible here"}
+        return _failure(error.status_code, said.get(error.status_code, str(error.detail)), headers=error.headers)
+
+
+def _failure(status: int, message: str, retry_after: float | None = None, headers: Any = None) -> Response:
+    headers = dict(headers or {})
+    if retry_after is not None:
+        headers["Retry-After"] = str(ceil(retry_after))
+    if status in (408, 413):
+        headers["Connection"] = "close"  # the rest of the body is not worth reading
+    return JSONResponse({"error": message}, status, headers)

@@ -1,0 +1,128 @@
+"""Who may ask: Host, Origin and token are checked before anything else, and every answer carries the same headers.
+
+A page of another site must not use a server on this machine: neither under a name of its own that resolves to this
+address (DNS rebinding; the Host tells) nor by sending requests from a visitor's browser (CSRF; the Origin tells).
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import time
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dsal.serve.errors import Refusal
+from dsal.serve.metrics import Metrics
+from dsal.serve.settings import Settings, is_loopback
+
+_SECURITY = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
+    "media-src blob:; connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(self), microphone=(), geolocation=()",
+}
+_PAGE = ("/", "/docs", "/page/")  # code and style of the page: nothing of anybody's
+_OBSERVED = ("/metrics", "/v2/health/live", "/v2/health/ready")
+
+
+class Guard:
+    """ASGI middleware: refuses what must not come in, and measures what does."""
+
+    def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics) -> None:
+        self.app, self.settings, self.metrics = app, settings, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, or hand on."""
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self.app(scope, receive, send)
+            return
+        start, status = time.perf_counter(), 500
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                for name, value in _SECURITY.items():
+                    headers[name] = value
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        try:
+            try:
+                self.check(scope)
+            except Refusal as refusal:
+                await _answer(refusal, watched)
+                return
+            await self.app(scope, receive, watched)
+        finally:
+            route = getattr(scope.get("route"), "path", "none")
+            self.metrics.requests.labels(route, str(status)).inc()
+            self.metrics.latency.labels(route).observe(time.perf_counter() - start)
+
+    def check(self, scope: Scope) -> None:
+        """Raise the refusal that this request deserves, if it does."""
+        headers, path = Headers(scope=scope), scope["path"]
+        host = headers.get("host", "")
+        if len(headers.getlist("host")) != 1 or not self._known_host(host):
+            raise Refusal(421, f"this server does not answer under the name {host[:100]!r}: see --allow-host")
+        origin = headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+            raise Refusal(403, "requests from pages of other sites are refused")
+        if headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and not _opens_page(headers, path):
+            raise Refusal(403, "requests from pages of other sites are refused")
+        if not self._may(path, headers):
+            raise Refusal(401, "this server wants its token: Authorization: Bearer TOKEN")
+
+    def _known_host(self, header: str) -> bool:
+        try:
+            name = urlsplit(f"//{header}").hostname or ""
+        except ValueError:
+            return False
+        if "@" in header or "/" in header:
+            return False
+        if is_loopback(name) or name in (host.lower() for host in self.settings.allowed_hosts):
+            return True
+        if self.settings.on_loopback:
+            return False
+        return name == self.settings.host.lower() or _is_address(name)  # an address cannot be rebound
+
+    def _may(self, path: str, headers: Headers) -> bool:
+        token = self.settings.token
+        if token is None or path in _PAGE[:2] or path.startswith(_PAGE[2]):
+            return True
+        if self.settings.on_loopback and path in _OBSERVED:
+            return True
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        return hmac.compare_digest(given.strip().encode(), token.encode()) and scheme.lower() == "bearer"
+
+
+def _opens_page(headers: Headers, path: str) -> bool:
+    """Whether a link from elsewhere opens the page itself."""
+    return path in _PAGE[:2] and headers.get("sec-fetch-mode") == "navigate"
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+async def _answer(refusal: Refusal, send: Send) -> None:
+    headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+    if refusal.status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
+    await send({"type": "http.response.body", "body": json.dumps({"error": str(refusal)}).encode()})

@@ -1,0 +1,231 @@
+"""The models of a folder: opened when asked for, changed by one writer, durable before anybody hears of it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+
+from dsal.backbones.backbone import Backbone
+from dsal.backbones.hub import as_backbone
+from dsal.classifier import DSALClassifier
+from dsal.errors import DSALError, FileFormatError, InputError, ModelBusyError
+from dsal.images import ImageModel
+from dsal.images.lock import model_lock
+from dsal.memory import require
+from dsal.serve.errors import Refusal
+from dsal.serve.names import model_names, model_path
+from dsal.serve.settings import Settings
+from dsal.serve.snapshot import Snapshot
+
+Outcome: TypeAlias = "dict[str, Any]"
+Stamp: TypeAlias = "tuple[int, int, int]"
+KEYS = "lessons"  # the note that holds the keys of changes, newest last
+MOST_KEYS = 200
+_LOCK_SECONDS = 30.0
+_MOST_LEARNERS = 2  # models held in memory with all that learning needs
+
+
+class Library:
+    """Models by name. Reading threads get snapshots; changes are made one at a time, in one thread.
+
+    Args:
+        settings: of the server.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.folder = settings.folder
+        self._snapshots: dict[str, tuple[Stamp, Snapshot]] = {}
+        self._learners: dict[str, tuple[Stamp, ImageModel]] = {}  # of the writing thread alone; newest last
+        self._backbones: dict[str, Backbone] = {}
+        self._new: Backbone | None = None
+        self._loading = threading.Lock()
+
+    def names(self) -> list[str]:
+        """All models of the folder."""
+        return model_names(self.folder)
+
+    def snapshot(self, name: str) -> Snapshot:
+        """The model as it was last written, by us or by anybody else. May take seconds: not for the event loop."""
+        path = model_path(self.folder, name)
+        stamp = _stamp(path)
+        if stamp is None:
+            raise Refusal(404, f"there is no model {name!r}")
+        if (held := self.held(name)) is not None:
+            return held
+        with self._loading:
+            if (held := self.held(name)) is not None:
+                return held
+            snapshot = Snapshot.of(self._load(path))
+            self._snapshots[name] = stamp, snapshot
+        return snapshot
+
+    def held(self, name: str) -> Snapshot | None:
+        """The model's snapshot if it is in memory and its file has not changed; at once."""
+        stamp, snapshot = self._snapshots.get(name, (None, None))
+        return snapshot if stamp is not None and stamp == _stamp(model_path(self.folder, name)) else None
+
+    def backbone(self, name: str) -> Backbone:
+        """The backbone of a model, or the one that new models get if there is no such model."""
+        path = model_path(self.folder, name)
+        if path.exists():
+            return self.snapshot(name).backbone
+        with self._loading:
+            if self._new is None:
+                self._new = self._shared(as_backbone(self.settings.backbone))
+        return self._new
+
+    def change(
+        self, name: str, key: str | None, digest: str, action: Callable[[ImageModel], Outcome], create: bool = False
+    ) -> Outcome:
+        """Change a model and write it; what is returned is on the disk. A key that was used before changes nothing.
+
+        Args:
+            name: of the model.
+            key: the client's name for this change.
+            digest: a hash of what the change is, so that one key is not used for two.
+            action: changes the model, all or nothing, and says what to answer.
+            create: whether to make a model that is not there.
+        """
+        path = model_path(self.folder, name)
+        try:
+            with model_lock(path, wait=_LOCK_SECONDS):
+                model = self._learner(name, path, create)
+                keys: dict[str, Any] = model.notes.setdefault(KEYS, {})
+                if key is not None and key in keys:
+                    if keys[key]["digest"] != digest:
+                        raise Refusal(422, "this Idempotency-Key was used for something else: take a new one")
+                    return {**keys[key]["outcome"], "repeated": True}
+                outcome = self._changed(name, model, action)
+                if key is not None:
+                    keys = {**keys, key: {"digest": digest, "outcome": outcome}}
+                    model.notes[KEYS] = dict(list(keys.items())[-MOST_KEYS:])
+                if model.classes:
+                    self._write(name, path, model)
+                else:  # the first lesson was undone
+                    self._unlink(name, path)
+                return outcome
+        except ModelBusyError as error:
+            raise Refusal(503, f"another program is writing the model {name!r}", retry_after=5) from error
+
+    def outcome(self, name: str, key: str) -> Outcome | None:
+        """What the change of this key came to, if it was made."""
+        notes = self.snapshot(name).notes
+        found: dict[str, Any] | None = notes.get(KEYS, {}).get(key)
+        return None if found is None else found["outcome"]
+
+    def add(self, name: str, upload: Path) -> None:
+        """Give an uploaded file, already on the disk, its name; read by the same checks as any model file."""
+        path = model_path(self.folder, name)
+        self._load(upload)
+        with model_lock(path, wait=_LOCK_SECONDS):
+            if path.exists():
+                raise Refusal(409, f"there is a model {name!r} already")
+            os.replace(upload, path)
+            _sync_folder(path.parent)
+
+    def remove(self, name: str) -> None:
+        """Delete a model."""
+        path = model_path(self.folder, name)
+        with model_lock(path, wait=_LOCK_SECONDS):
+            if not path.exists():
+                raise Refusal(404, f"there is no model {name!r}")
+            self._unlink(name, path)
+
+    def tidy(self) -> None:
+        """Remove what a killed server left half-written."""
+        for path in self.folder.glob(".*.tmp"):
+            with suppress(OSError):
+                if time.time() - path.stat().st_mtime > 3600 or path.name.startswith(".upload-"):
+                    path.unlink()
+        for name in self.names():
+            path = model_path(self.folder, name)
+            with suppress(DSALError, OSError), model_lock(path):
+                for left in self.folder.glob(f".{path.name}.*.tmp"):
+                    left.unlink()
+
+    def _learner(self, name: str, path: Path, create: bool) -> ImageModel:
+        """The model with all that learning needs, as it is on the disk now; the caller holds its lock."""
+        stamp = _stamp(path)
+        held, model = self._learners.pop(name, (None, None))
+        if stamp is None:
+            if not create:
+                raise Refusal(404, f"there is no model {name!r}")
+            return ImageModel(self.backbone(name), DSALClassifier(expansion_size=self.settings.expansion_size))
+        if model is None or held != stamp:
+            model = self._load(path)
+        if not model.learns_on:
+            raise Refusal(409, f"the model {name!r} was saved without what learning needs: it can only predict")
+        self._keep(name, stamp, model)
+        return model
+
+    def _changed(self, name: str, model: ImageModel, action: Callable[[ImageModel], Outcome]) -> Outcome:
+        try:
+            return action(model)
+        except DSALError:
+            raise  # a mistake with a name: the model is what it was
+        except BaseException:
+            self._learners.pop(name, None)
+            raise
+
+    def _write(self, name: str, path: Path, model: ImageModel) -> None:
+        self._learners.pop(name, None)  # should writing fail, the file is what counts
+        model.save(path)
+        stamp = _stamp(path)
+        if stamp is not None:
+            self._keep(name, stamp, model)
+            self._snapshots[name] = stamp, Snapshot.of(model)
+
+    def _unlink(self, name: str, path: Path) -> None:
+        path.unlink()
+        _sync_folder(path.parent)
+        self._learners.pop(name, None)
+        self._snapshots.pop(name, None)
+
+    def _keep(self, name: str, stamp: Stamp, model: ImageModel) -> None:
+        self._learners[name] = stamp, model
+        for oldest in list(self._learners)[:-_MOST_LEARNERS]:
+            del self._learners[oldest]
+
+    def _load(self, path: Path) -> ImageModel:
+        require(3 * path.stat().st_size, torch.device("cpu"), f"reading {path.name}")
+        model = ImageModel.load(path)
+        if not model.classes or not all(isinstance(label, str) for label in model.classes):
+            raise FileFormatError("the classes of this model are not named by text: it cannot be served")
+        model.backbone = self._shared(model.backbone)
+        return model
+
+    def _shared(self, backbone: Backbone) -> Backbone:
+        """The same backbone, from the first model that brought it."""
+        return self._backbones.setdefault(backbone.fingerprint(), backbone)
+
+
+def check_label(model: ImageModel, label: str) -> None:
+    """Refuse a class that the model does not have."""
+    if label not in model.classes:
+        raise InputError(f"there is no class {label!r}")
+
+
+def _stamp(path: Path) -> Stamp | None:
+    """What changes whenever the file is replaced; None if there is none."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,39 @@
+"""What Prometheus may read: requests, latency, queue, batches, lessons, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class Metrics:
+    """The meters of one server, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
+        into = self._registry
+        self.requests = Counter("dsal_requests", "Requests answered.", ("route", "status"), registry=into)
+        self.latency = Histogram(
+            "dsal_request_seconds", "Time to answer a request.", ("route",), buckets=_SECONDS, registry=into
+        )
+        self.batches = Histogram(
+            "dsal_batch_images", "Images of a batch.", buckets=(1, 2, 4, 8, 16, 32, 64), registry=into
+        )
+        self.lessons = Counter("dsal_lessons", "Lessons by how they ended.", ("outcome",), registry=into)
+        self.lesson_images = Counter("dsal_lesson_images", "Images learned.", registry=into)
+        self.lesson_seconds = Histogram(
+            "dsal_lesson_seconds", "Time from a lesson's arrival to the disk.", buckets=_SECONDS, registry=into
+        )
+
+    def gauge(self, name: str, help: str, read: Callable[[], float]) -> None:
+        """Add a number that is asked for when it is wanted."""
+        Gauge(name, help, registry=self._registry).set_function(read)
+
+    def text(self) -> bytes:
+        """All of them in Prometheus' text format."""
+        return generate_latest(self._registry)

@@ -1,0 +1,55 @@
+"""Names that people may give: of models, which become files, and of classes, which are text."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from pathlib import Path
+
+from dsal.errors import InputError
+
+SUFFIX = ".dsal"
+MOST_CHARACTERS = 64
+_MODEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ._-]{0,62}[A-Za-z0-9_-])?")
+_RESERVED = {"CON", "PRN", "AUX", "NUL", *(f"{port}{n}" for port in ("COM", "LPT") for n in range(1, 10))}
+
+
+def model_path(folder: Path, name: str) -> Path:
+    """The file of a model; a name that could mean anything but a file of this folder is refused.
+
+    >>> model_path(Path("models"), "My cups").name
+    'My cups.dsal'
+    >>> model_path(Path("models"), "../secret")
+    Traceback (most recent call last):
+        ...
+    dsal.errors.InputError: a model's name is 1 to 64 letters (a-z), digits, spaces, '-', '_' or '.', and begins and \
+ends with a letter or digit; got '../secret'
+    """
+    if not _MODEL.fullmatch(name) or name.split(".")[0].rstrip().upper() in _RESERVED:  # devices on Windows
+        raise InputError(
+            "a model's name is 1 to 64 letters (a-z), digits, spaces, '-', '_' or '.', and begins and ends with a "
+            f"letter or digit; got {name[:80]!r}"
+        )
+    return folder / f"{name}{SUFFIX}"
+
+
+def model_names(folder: Path) -> list[str]:
+    """Names of the models in a folder, sorted; files with other names are none of ours."""
+    names = [path.name.removesuffix(SUFFIX) for path in folder.glob(f"*{SUFFIX}") if path.is_file()]
+    return sorted((name for name in names if _MODEL.fullmatch(name)), key=str.lower)
+
+
+def class_label(text: object) -> str:
+    """A class name as it will be kept: text on one line, without blanks at its ends.
+
+    >>> class_label("  Grandma's cup "), class_label("<b>")
+    ("Grandma's cup", '<b>')
+    """
+    if not isinstance(text, str):
+        raise InputError(f"a class name must be text, got {type(text).__name__}")
+    label = unicodedata.normalize("NFC", text.strip())
+    if not 1 <= len(label) <= MOST_CHARACTERS:
+        raise InputError(f"a class name has 1 to {MOST_CHARACTERS} characters, got {len(label)}")
+    if any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in label):
+        raise InputError("a class name must be one line of text, without control characters")
+    return label

@@ -1,0 +1,134 @@
+"""The answers of the API, as OpenAPI describes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+
+
+class Failure(BaseModel):
+    """Why a request was not answered, in one sentence."""
+
+    error: str
+
+
+class Ranked(BaseModel):
+    """A class and its probability."""
+
+    label: str
+    score: float
+
+
+class Prediction(BaseModel):
+    """The answer for one image: ``label`` is the most likely class; ``novel`` says that it is rather none of them."""
+
+    label: str
+    score: float
+    top_k: list[Ranked]
+    novelty: float | None
+    novel: bool
+
+
+class Broken(BaseModel):
+    """An image that could not be read, and why."""
+
+    error: str
+
+
+class Predictions(BaseModel):
+    """Answers in the order of the images."""
+
+    model: str
+    predictions: list[Prediction | Broken]
+
+
+class LessonOutcome(BaseModel):
+    """A lesson that is on the disk."""
+
+    images: int
+    seen_before: int
+    new_classes: list[str]
+    known_classes: list[str]
+    broken: list[str]
+    loo_accuracy: float | None
+    seconds: float
+    repeated: bool = False
+
+
+class LessonState(BaseModel):
+    """A lesson by its key: under way, or learned with its outcome."""
+
+    state: str
+    done: int
+    total: int
+    outcome: dict[str, Any] | None = None
+
+
+class Changed(BaseModel):
+    """A change that is on the disk."""
+
+    changed: str
+    repeated: bool = False
+
+
+class LeftOut(BaseModel):
+    """How many images of a class were named rightly, each as if it had not been learned."""
+
+    label: str
+    images: int
+    right: int
+
+
+class Confused(BaseModel):
+    """Images of one class that were taken for another, each as if it had not been learned."""
+
+    label: str
+    taken_for: str
+    images: int
+
+
+class Info(BaseModel):
+    """What a model knows."""
+
+    name: str
+    bytes: int
+    classes: dict[str, int]
+    images: int
+    phases: int
+    backbone: str
+    image_size: int
+    expansion_size: int
+    learns_on: bool
+    left_out: list[LeftOut]
+    confused: list[Confused]
+    undo: list[str]
+
+
+class Listed(BaseModel):
+    """A model of the folder."""
+
+    name: str
+    bytes: int
+    modified: float
+
+
+class Models(BaseModel):
+    """The models of the folder, and the limits of this server."""
+
+    models: list[Listed]
+    limits: dict[str, int]
+    version: str
+
+
+class Rename(BaseModel):
+    """A class and its new name."""
+
+    old: str
+    new: str
+
+
+class Drop(BaseModel):
+    """A class to take away."""
+
+    label: str
