@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+import torch
 from PIL import Image
 from torch import Tensor
 
@@ -24,4 +25,7 @@ def decode_bytes(data: bytes, size: int, channels: int, max_pixels: int) -> Tens
         raise FileFormatError("it is not an image, or of a format that is not supported") from error
     if width * height > max_pixels:
         raise FileFormatError(f"it has {width} x {height} pixels; at most {max_pixels} are read")
-    return decode_image(data, size, channels)
+    try:
+        return torch.from_numpy(decode_image(data, size, channels))
+    except FileFormatError as error:
+        raise FileFormatError(str(error).partition(": ")[2]) from error  # the caller knows which image it is

@@ -1,0 +1,145 @@
+"""The API: what it answers equals what the model answers, and what it acknowledges is on the disk."""
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from starlette.testclient import TestClient
+
+from dsal.images import ImageModel
+from dsal.serve import Settings, create_app
+
+from .conftest import LOCAL, files, teach
+
+
+def on_disk(settings: dict[str, Any], name: str = "m") -> ImageModel:
+    return ImageModel.load(settings["folder"] / f"{name}.dsal")
+
+
+def test_teach_predict_correct(client: TestClient, album: Path, settings: dict[str, Any]) -> None:
+    assert client.get("/api/models").json()["models"] == []
+    first = teach(client, album, "char 0").json()
+    assert (first["images"], first["new_classes"], first["loo_accuracy"]) == (15, ["char 0"], None)
+    assert teach(client, album, "char 37", "char 74").status_code == 200
+    model = on_disk(settings)
+    assert model.counts == {"char 0": 15, "char 37": 15, "char 74": 15}
+
+    sample = sorted((album / "test" / "char 37").iterdir())
+    answer = client.post("/api/models/m/predict", files=files(album / "test" / "char 37")).json()["predictions"]
+    expected = model.predict(sample)
+    assert [a["label"] for a in answer] == [e.label for e in expected]
+    np.testing.assert_allclose([a["score"] for a in answer], [e.score for e in expected], atol=1e-3)
+    np.testing.assert_allclose([a["novelty"] for a in answer], [e.novelty for e in expected], atol=1e-3)
+    encoded = [base64.b64encode(path.read_bytes()).decode() for path in sample]
+    assert client.post("/api/models/m/predict", json={"images": encoded}).json()["predictions"] == answer
+
+    info = client.get("/api/models/m/info").json()
+    assert info["classes"] == model.counts
+    assert {row["label"] for row in info["left_out"]} == {"char 37", "char 74"}
+    assert sum(row["images"] - row["right"] for row in info["left_out"]) == sum(p["images"] for p in info["confused"])
+
+    assert client.post("/api/models/m/rename", json={"old": "char 0", "new": "<b>zero</b>"}).status_code == 200
+    assert client.post("/api/models/m/drop", json={"label": "char 37"}).status_code == 200
+    assert list(on_disk(settings).classes) == ["<b>zero</b>", "char 74"]
+    assert client.post("/api/models/m/undo").json()["changed"] == "undone: dropped char 37"
+    assert client.get("/api/models/m/info").json()["classes"] == {"<b>zero</b>": 15, "char 37": 15, "char 74": 15}
+
+
+def test_undoing_the_first_lesson_leaves_no_model(client: TestClient, album: Path, settings: dict[str, Any]) -> None:
+    teach(client, album, "char 0")
+    assert client.post("/api/models/m/undo").status_code == 200
+    assert client.get("/api/models/m/info").status_code == 404
+    assert [path.name for path in settings["folder"].iterdir()] == []
+
+
+def test_a_key_counts_once_over_a_restart(client: TestClient, album: Path, settings: dict[str, Any]) -> None:
+    first = teach(client, album, "char 0", key="k").json()
+    again = teach(client, album, "char 0", key="k").json()
+    assert again == {**first, "repeated": True}
+    other = teach(client, album, "char 37", key="k")
+    assert other.status_code == 422
+    assert "Idempotency-Key" in other.json()["error"]
+    with TestClient(create_app(Settings(**settings)), base_url=LOCAL) as restarted:
+        assert teach(restarted, album, "char 0", key="k").json() == again
+        assert restarted.get("/api/models/m/lessons/k").json()["outcome"]["images"] == 15
+    assert on_disk(settings).counts == {"char 0": 15}
+
+
+def test_undo_with_a_key_undoes_once(client: TestClient, album: Path, settings: dict[str, Any]) -> None:
+    teach(client, album, "char 0", "char 37", "char 74")
+    for _ in range(2):
+        assert client.post("/api/models/m/undo", headers={"Idempotency-Key": "u"}).status_code == 200
+    assert list(on_disk(settings).classes) == ["char 0", "char 37"]
+
+
+def test_images_seen_before_do_not_count_again(client: TestClient, album: Path, settings: dict[str, Any]) -> None:
+    teach(client, album, "char 0")
+    answer = teach(client, album, "char 0")
+    assert answer.status_code == 409
+    assert "learned before" in answer.json()["error"]
+    assert on_disk(settings).counts == {"char 0": 15}
+
+
+def test_a_model_that_another_program_wrote_is_read_anew(
+    client: TestClient, album: Path, settings: dict[str, Any]
+) -> None:
+    teach(client, album, "char 0")
+    model = on_disk(settings)
+    model.learn(album / "second")
+    model.save(settings["folder"] / "m.dsal")
+    assert len(client.get("/api/models/m/info").json()["classes"]) == 4
+    teach(client, album, "char 37")
+    assert len(on_disk(settings).classes) == 5
+
+
+def test_files_go_out_and_come_in(client: TestClient, album: Path, settings: dict[str, Any]) -> None:
+    teach(client, album, "char 0", "char 37")
+    content = client.get("/api/models/m/file").content
+    assert content == (settings["folder"] / "m.dsal").read_bytes()
+    assert client.put("/api/models/copy/file", content=content).status_code == 201
+    assert client.get("/api/models/copy/info").json()["classes"] == {"char 0": 15, "char 37": 15}
+    assert client.put("/api/models/copy/file", content=content).status_code == 409
+    torn = client.put("/api/models/torn/file", content=content[:-1000])
+    assert torn.status_code == 422
+    assert torn.json()["error"].startswith("the file is not a readable safetensors file")
+    assert client.delete("/api/models/copy").status_code == 200
+    assert [path.name for path in settings["folder"].iterdir()] == ["m.dsal"]
+
+
+def test_open_inference_protocol(client: TestClient, album: Path, settings: dict[str, Any]) -> None:
+    teach(client, album, "char 0", "char 37")
+    assert client.get("/v2/health/live").status_code == client.get("/v2/health/ready").status_code == 200
+    assert client.get("/v2").json()["name"] == "dsal"
+    assert client.get("/v2/models/m/ready").json()["ready"]
+    assert client.get("/v2/models/none/ready").status_code == 404
+    described = client.get("/v2/models/m").json()
+    assert described["inputs"] == [{"name": "images", "datatype": "UINT8", "shape": [-1, 1, 28, 28]}]
+    images = np.random.default_rng(0).integers(0, 256, (3, 1, 28, 28), dtype=np.uint8)
+    request = {"inputs": [{"name": "images", "datatype": "UINT8", "shape": [3, 1, 28, 28]}]}
+    as_json = {"inputs": [{**request["inputs"][0], "data": images.reshape(-1).tolist()}], "id": "7"}
+    answer = client.post("/v2/models/m/infer", json=as_json).json()
+    assert (answer["id"], [output["name"] for output in answer["outputs"]]) == (
+        "7",
+        ["label", "probabilities", "novelty", "logits"],
+    )
+    probabilities = np.array(answer["outputs"][1]["data"]).reshape(3, 2)
+    np.testing.assert_allclose(probabilities.sum(1), 1, atol=1e-6)
+    model = on_disk(settings)
+
+    expected = model.classifier.logits(model.backbone.extract(torch.from_numpy(images)).numpy())
+    np.testing.assert_allclose(np.array(answer["outputs"][3]["data"]).reshape(3, 2), expected, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_export(client: TestClient, album: Path) -> None:
+    pytest.importorskip("onnxscript")
+    runtime = pytest.importorskip("onnxruntime")
+    teach(client, album, "char 0", "char 37")
+    answer = client.get("/api/models/m/export?format=onnx")
+    assert answer.status_code == 200
+    session = runtime.InferenceSession(answer.content)
+    logits = session.run(None, {"images": np.zeros((2, 1, 28, 28), np.uint8)})[0]
+    assert logits.shape == (2, 2)

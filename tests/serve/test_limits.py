@@ -1,0 +1,170 @@
+"""Garbage, bombs and crowds: a 4xx with one sentence, and the model is what it was."""
+
+import io
+import threading
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from starlette.testclient import TestClient
+
+from dsal.serve import Settings, create_app
+from dsal.serve.errors import Refusal
+from dsal.serve.runner import Runner
+
+from .conftest import LOCAL, files, teach
+
+
+def png(width: int, height: int) -> bytes:
+    """A PNG that claims a size; its data are that of a small one."""
+    buffer = io.BytesIO()
+    Image.new("L", (4, 4)).save(buffer, "PNG")
+    data = bytearray(buffer.getvalue())
+    data[16:24] = width.to_bytes(4, "big") + height.to_bytes(4, "big")
+    data[29:33] = zlib.crc32(bytes(data[12:29])).to_bytes(4, "big")
+    return bytes(data)
+
+
+def boundary(parts: str) -> dict[str, Any]:
+    return {"content": parts.encode(), "headers": {"Content-Type": "multipart/form-data; boundary=B"}}
+
+
+HOSTILE: dict[str, tuple[dict[str, Any], int, str]] = {
+    "nothing": ({}, 415, "multipart/form-data"),
+    "no boundary": ({"content": b"x", "headers": {"Content-Type": "multipart/form-data"}}, 400, "boundary"),
+    "torn form": (boundary("--B\r\nContent-Disposition: form-data"), 400, "form"),
+    "not a form": (boundary("garbage"), 400, "form"),
+    "no images": ({"files": [("other", ("x", b"x"))]}, 422, "no images"),
+    "garbage image": ({"files": [("images", ("x.jpg", b"\xff\xd8garbage"))]}, 422, "image 1 cannot be read"),
+    "empty image": ({"files": [("images", ("x.jpg", b""))]}, 422, "image 1 cannot be read"),
+    "bomb": ({"files": [("images", ("x.png", png(60000, 60000)))]}, 422, "image 1 cannot be read"),
+    "large": ({"files": [("images", ("x.png", png(9000, 9000)))]}, 422, "pixels"),
+    "torn image": ({"files": [("images", ("x.png", png(4, 4)[:45]))]}, 422, "image 1 cannot be read"),
+    "text": ({"data": {"images": "text", "labels": "a"}, "files": [("x", ("x", b""))]}, 422, "must hold files"),
+    "not JSON": ({"content": b"{", "headers": {"Content-Type": "application/json"}}, 400, "not valid JSON"),
+    "deep JSON": ({"content": b"[" * 100000, "headers": {"Content-Type": "application/json"}}, 400, "not valid JSON"),
+    "NaN": ({"content": b'{"images": NaN}', "headers": {"Content-Type": "application/json"}}, 400, "not valid JSON"),
+    "wrong JSON": ({"json": {"images": "cat.jpg"}}, 422, "the body must be"),
+    "a list": ({"json": [1, 2]}, 422, "the body must be"),
+    "numbers": ({"json": {"images": [1], "labels": ["a"]}}, 422, "base64"),
+    "not base64": ({"json": {"images": ["%%%"], "labels": ["a"]}}, 422, "base64"),
+    "too many": ({"files": [("images", ("x", b"x"))] * 21, "data": {"labels": "a"}}, 413, "20 images"),
+    "too large": ({"content": b"x" * 3_000_000, "headers": {"Content-Type": "application/json"}}, 413, "larger than"),
+}
+
+
+@pytest.fixture
+def small(settings: dict[str, Any]) -> Settings:
+    return Settings(**settings, max_body=2**21, max_images=20, max_pixels=10_000_000)
+
+
+def test_garbage(small: Settings, album: Path) -> None:
+    with TestClient(create_app(small), base_url=LOCAL, raise_server_exceptions=False) as client:
+        teach(client, album, "char 0")
+        before = (small.folder / "m.dsal").read_bytes()
+        for what, (request, status, reason) in HOSTILE.items():
+            labels = {"data": {"labels": "a"}} if "files" in request and "data" not in request else {}
+            for end in ("learn", "predict"):
+                answer = client.post(f"/api/models/m/{end}", **request, **labels)
+                assert (what, answer.status_code) == (what, status)
+                assert reason in answer.json()["error"], what
+    assert (small.folder / "m.dsal").read_bytes() == before
+
+
+def test_mistakes_leave_the_model_as_it_was(client: TestClient, album: Path, settings: dict[str, Any]) -> None:
+    teach(client, album, "char 0", "char 37")
+    path = settings["folder"] / "m.dsal"
+    before = path.read_bytes()
+    some = files(album / "first" / "char 74")
+    for answer, status in (
+        (client.post("/api/models/m/learn", files=some), 422),
+        (client.post("/api/models/m/learn", files=some, data={"labels": "x" * 100}), 422),
+        (client.post("/api/models/m/learn", files=some, data={"labels": ["a", "b"]}), 422),
+        (client.post("/api/models/m/learn", files=[*some, ("images", ("x", b"x"))], data={"labels": "a"}), 422),
+        (client.post("/api/models/m/rename", json={"old": "char 0", "new": "char 37"}), 422),
+        (client.post("/api/models/m/rename", json={"old": "none", "new": "x"}), 422),
+        (client.post("/api/models/m/rename", json={"old": "char 0", "new": "a\nb"}), 422),
+        (client.post("/api/models/m/rename", json={"old": 1}), 422),
+        (client.post("/api/models/m/drop", json={"label": "none"}), 422),
+        (client.post("/api/models/none/undo"), 404),
+        (client.post("/api/models/none/predict", files=some), 404),
+        (client.post("/api/models/m/predict?top_k=0", files=some), 422),
+        (client.post("/api/models/m/predict?threshold=nan", files=some), 422),
+        (client.post("/api/models/m/learn", files=some, data={"labels": "a"}, headers={"Idempotency-Key": ""}), 422),
+        (client.get("/api/models/m/lessons/none"), 404),
+        (client.delete("/api/models/m/lessons/none"), 404),
+        (client.get("/api/models/m/export?format=exe"), 422),
+        (client.get("/nowhere"), 404),
+        (client.patch("/api/models"), 405),
+        (client.put("/api/models/new/file", content=b"\x80\x04K\x01."), 422),
+    ):
+        assert (answer.status_code, list(answer.json())) == (status, ["error"])
+        assert "\n" not in answer.json()["error"]
+    assert path.read_bytes() == before
+    assert [entry.name for entry in settings["folder"].iterdir()] == ["m.dsal"]
+
+
+def test_broken_images_can_be_skipped(client: TestClient, album: Path) -> None:
+    some = [*files(album / "first" / "char 0"), ("images", ("x", b"x"))]
+    answer = client.post("/api/models/m/learn?skip_broken=true", files=some, data={"labels": "a"}).json()
+    assert answer["images"] == 15
+    assert answer["broken"] == ["image 16: it is not an image, or of a format that is not supported"]
+    answers = client.post("/api/models/m/predict?skip_broken=true", files=some[-2:]).json()["predictions"]
+    assert [set(each) for each in answers] == [{"label", "score", "top_k", "novelty", "novel"}, {"error"}]
+
+
+WRONG: tuple[dict[str, Any], ...] = (
+        {"shape": [1, 3, 28, 28]}, {"shape": "x"}, {"shape": [-1, 1, 28, 28]}, {"shape": [10**9, 1, 28, 28]},
+        {"shape": [True, 1, 28, 28]}, {"datatype": "FP32"}, {"name": "x"}, {"data": [1]}, {"data": ["x"] * 784},
+        {"data": [[1], [2, 3]]}, {"data": [256] * 784}, {"data": [-1] * 784}, {"data": [0.5] * 784}, {"data": None},
+        {"parameters": {"binary_data_size": 784}},
+)  # fmt: skip
+
+
+def test_wrong_tensors(client: TestClient, album: Path) -> None:
+    teach(client, album, "char 0")
+    tensor = {"name": "images", "datatype": "UINT8", "shape": [1, 1, 28, 28], "data": [0] * 784}
+    assert client.post("/v2/models/m/infer", json={"inputs": [tensor]}).status_code == 200
+    for change in WRONG:
+        answer = client.post("/v2/models/m/infer", json={"inputs": [{**tensor, **change}]})
+        assert (change, answer.status_code in (413, 422), list(answer.json())) == (change, True, ["error"])
+
+
+def test_the_queue_is_bounded_and_batches_are_shared() -> None:
+    sizes: list[int] = []
+    runner = Runner(max_batch=4, max_wait=0.01, max_queue=6, observe=sizes.append)
+    gate, started = threading.Event(), threading.Event()
+
+    def slow(images: torch.Tensor) -> tuple[Any, ...]:
+        started.set()
+        gate.wait(10)
+        return (images.numpy().sum(axis=(1, 2, 3)),)
+
+    one = torch.ones(1, 1, 2, 2, dtype=torch.uint8)
+    first = runner.submit(slow, one)
+    started.wait(10)
+    lesson = runner.submit(lambda images: (np.zeros(len(images)),), one, urgent=False)
+    later = [runner.submit(slow, one * number) for number in range(6)]
+    with pytest.raises(Refusal, match="6 images wait") as refused:
+        runner.submit(slow, one)
+    assert refused.value.status == 429
+    assert refused.value.retry_after is not None
+    assert not lesson.done()
+    later[1].cancel()
+    gate.set()
+    assert first.result(10)[0].tolist() == [4]
+    assert [future.result(10)[0].tolist() for future in (later[0], *later[2:])] == [[0], [8], [12], [16], [20]]
+    lesson.result(10)
+    assert sizes[0] == 1
+    assert max(sizes) <= 4
+    assert len(sizes) <= 4  # one, up to four, up to two, the lesson
+    failing = runner.submit(lambda images: 1 / 0, one)  # type: ignore[arg-type,return-value]
+    with pytest.raises(ZeroDivisionError):
+        failing.result(10)
+    runner.close()
+    with pytest.raises(Refusal, match="shutting down"):
+        runner.submit(slow, one)

@@ -1,0 +1,103 @@
+"""Who may ask: foreign hosts, origins and paths are refused, tokens are wanted, and nothing inline runs."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from dsal import InputError
+from dsal.serve import Settings, create_app
+from dsal.serve.names import class_label, model_path
+
+from .conftest import LOCAL, teach
+
+PATHS = (
+    "..", ".", "../m", "../../etc/passwd", "..%2fm", "%2e%2e%2fm", "..\\m", "/etc/passwd", "//m", "m/../m", "a/b",
+    "a\\b", "C:\\m", "m\x00", "m\n", "~root", ".hidden", "m.", "m ", "", "con", "a" * 65, "m%00", "ｍ", "m:stream", "*",
+)  # fmt: skip
+
+
+def test_names_cannot_leave_the_folder(client: TestClient, settings: dict[str, Any]) -> None:
+    ends = ("GET", "info"), ("POST", "learn"), ("POST", "predict"), ("PUT", "file"), ("GET", "file"), ("POST", "undo")
+    for name in PATHS:
+        with pytest.raises(InputError, match="a model's name"):
+            model_path(Path("models"), name)
+        for method, end in ends:
+            quoted = "".join(f"%{byte:02x}" for byte in name.encode())
+            answer = client.request(method, f"/api/models/{quoted}/{end}")
+            assert (name, 400 <= answer.status_code < 500, list(answer.json())) == (name, True, ["error"])
+    assert list(settings["folder"].parent.rglob("*")) == [settings["folder"]]
+
+
+HEADERS: tuple[tuple[dict[str, str], int], ...] = (
+    ({}, 200),
+    ({"Host": "localhost:8000"}, 200),
+    ({"Host": "[::1]:8000"}, 200),
+    ({"Host": "evil.example"}, 421),
+    ({"Host": "evil.example:8000"}, 421),
+    ({"Host": "127.0.0.1.evil.example"}, 421),
+    ({"Host": "192.168.0.7"}, 421),
+    ({"Host": "localhost@evil.example"}, 421),
+    ({"Host": ""}, 421),
+    ({"Origin": LOCAL}, 200),
+    ({"Origin": "https://evil.example"}, 403),
+    ({"Origin": "http://127.0.0.1:9999"}, 403),
+    ({"Origin": "null"}, 403),
+    ({"Sec-Fetch-Site": "same-origin"}, 200),
+    ({"Sec-Fetch-Site": "cross-site"}, 403),
+    ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, 403),
+)
+
+
+def test_host_and_origin(client: TestClient) -> None:
+    for headers, status in HEADERS:
+        assert (headers, client.get("/api/models", headers=headers).status_code) == (headers, status)
+        answer = client.post("/api/models/m/learn", headers=headers)
+        assert answer.status_code == (status if status != 200 else 415)
+
+
+def test_a_link_may_open_the_page(client: TestClient) -> None:
+    headers = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    page = client.get("/", headers=headers)
+    assert page.status_code == 200
+    policy = page.headers["Content-Security-Policy"]
+    assert "default-src 'none'; script-src 'self'; style-src 'self'" in policy
+    assert "unsafe" not in policy
+    for name in ("/", "/docs"):
+        text = client.get(name).text
+        assert "style=" not in text
+        assert "<script>" not in text
+        assert "onclick" not in text
+
+
+def test_tokens(settings: dict[str, Any], album: Path) -> None:
+    with TestClient(create_app(Settings(**settings, token="a-good-token")), base_url=LOCAL) as client:
+        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "a-good-token"}):
+            answer = client.get("/api/models", headers=headers)
+            assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
+            assert client.post("/api/models/m/learn", headers=headers).status_code == 401
+            assert client.get("/openapi.json", headers=headers).status_code == 401
+        assert client.get("/").status_code == client.get("/metrics").status_code == 200
+        assert client.get("/v2/health/ready").status_code == 200
+        client.headers["Authorization"] = "Bearer a-good-token"
+        assert teach(client, album, "char 0").status_code == 200
+    there = Settings(**settings, host="0.0.0.0", token="a-good-token")
+    with TestClient(create_app(there), base_url="http://192.168.0.7:8000") as client:
+        assert client.get("/metrics").status_code == client.get("/v2/health/live").status_code == 401
+        assert client.get("/metrics", headers={"Authorization": "Bearer a-good-token"}).status_code == 200
+        assert client.get("/", headers={"Host": "evil.example"}).status_code == 421
+    with pytest.raises(InputError, match="needs a token"):
+        Settings(**settings, host="0.0.0.0")
+
+
+def test_a_proxy_has_its_name(settings: dict[str, Any]) -> None:
+    with TestClient(create_app(Settings(**settings, allowed_hosts=("cups.example",))), base_url=LOCAL) as client:
+        headers = {"Host": "cups.example", "Origin": "https://cups.example"}
+        assert client.get("/api/models", headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize("label", ["", "   ", "x" * 65, "two\nlines", "\x00", "\ud800", None, 3])
+def test_class_names_are_text(label: object) -> None:
+    with pytest.raises(InputError, match="class name"):
+        class_label(label)
