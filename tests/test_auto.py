@@ -8,8 +8,9 @@ from sklearn.base import clone
 
 from dsal import DSALClassifier
 from dsal.data.features import FeatureSet
+from dsal.defaults import COMPENSATION
 from dsal.errors import InputError
-from dsal.tuning import DEFAULT_RATIO, GAMMA_ROWS, GAMMAS
+from dsal.tuning import GAMMA_ROWS, GAMMAS
 
 Rows = tuple[np.ndarray, np.ndarray]
 PHASES = ((0, 50), (50, 75), (75, 100))
@@ -74,7 +75,7 @@ def test_the_first_phase_has_no_say_once_there_are_others(phases: list[Rows]) ->
 def test_the_ratio_wins_over_none(auto: DSALClassifier, sample: FeatureSet) -> None:
     chosen = auto.score(sample.test_x, sample.test_y)
     main = clone(auto).set_params(compensation=0.0)
-    main.__dict__.update(_learned=auto._learned, n_features_in_=auto.n_features_in_)
+    main.__dict__.update({**auto.__dict__, "compensation": 0.0})
     assert chosen > main.score(sample.test_x, sample.test_y) + 0.02
 
 
@@ -121,8 +122,8 @@ def test_merged_models_choose_from_the_rows_of_both(phases: list[Rows]) -> None:
 def test_switched_on_late_it_begins_with_the_papers_value(phases: list[Rows]) -> None:
     model = learned(phases[:1], compensation=0.3)
     model.set_params(compensation="auto")
-    assert model.compensation_ == DEFAULT_RATIO
-    assert model.partial_fit(*phases[1]).compensation_ != DEFAULT_RATIO
+    assert model.compensation_ == COMPENSATION
+    assert model.partial_fit(*phases[1]).compensation_ != COMPENSATION
 
 
 @pytest.mark.parametrize("gamma", [10.0, "auto"])
@@ -149,7 +150,7 @@ def test_gammas_are_the_least_that_answer_as_well_as_the_best(phases: list[Rows]
     if gamma == "auto":
         assert model.gamma_ == chosen({gamma: left_out(relu, targets, gamma) for gamma in GAMMAS})
     main, residue = left_out(relu, targets, model.gamma_), targets - relu @ model.coef_main_
-    both = {gamma: main + DEFAULT_RATIO * left_out(tanh, residue, gamma) for gamma in GAMMAS}
+    both = {gamma: main + COMPENSATION * left_out(tanh, residue, gamma) for gamma in GAMMAS}
     assert model.gamma_comp_ == chosen(both)
     by_hand = DSALClassifier(expansion_size=64, gamma=model.gamma_, gamma_comp=model.gamma_comp_).fit(x, y)
     assert (model.coef_comp_ == by_hand.coef_comp_).all()

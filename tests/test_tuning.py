@@ -12,12 +12,13 @@ from dsal.activations import resolve
 from dsal.blas import Backend, Lapack, Torch
 from dsal.data import Scenario
 from dsal.data.features import FeatureSet
+from dsal.defaults import COMPENSATION
 from dsal.evaluation.experiment import Experiment, Setting
 from dsal.expansion import RandomProjection
 from dsal.experiments import auto
 from dsal.experiments.training import Stream, train
-from dsal.streams import Block
-from dsal.tuning import DEFAULT_RATIO, GAMMAS, GammaChoice, RatioFit, RidgePath, choose_gamma
+from dsal.rows import Block
+from dsal.tuning import GAMMAS, GammaChoice, RatioFit, RidgePath, choose_gamma
 
 BACKENDS = [Lapack(), Torch(torch.device("cpu"))]
 
@@ -70,12 +71,12 @@ def test_a_row_of_weight_two_is_a_row_learned_twice(sample: FeatureSet) -> None:
     expansion = RandomProjection.build(features.shape[1], 32, 0, torch.empty(0))
     sampled = Block(features[:9], columns[:9])
     one, other = (
-        choose_gamma(lambda: iter([block]), sampled, expansion, resolve("relu"), 10, Lapack())  # noqa: B023
+        choose_gamma(lambda size: iter([block]), sampled, expansion, resolve("relu"), torch.arange(10), Lapack())  # noqa: B023
         for block in (twice, weighted)
     )
     assert (one.choice.wrong == other.choice.wrong).all()
     torch.testing.assert_close(one.left_out, other.left_out)
-    torch.testing.assert_close(one.term.weights, other.term.weights)
+    torch.testing.assert_close(one.weights, other.weights)
 
 
 def test_the_least_gamma_that_answers_as_well_as_the_best_is_chosen() -> None:
@@ -94,7 +95,9 @@ def test_what_is_not_finite_is_wrong() -> None:
     """A row that alone carries a column: with all the weight in the world its leverage is 1, and 0 / 0 is left."""
     rows = Block(torch.diag(torch.tensor([1e12, 1e12, 1.0])).double(), torch.tensor([0, 1, 0]))
     identity = RandomProjection(torch.eye(3).double())
-    chosen = choose_gamma(lambda: iter([rows]), rows, identity, resolve("relu"), 2, Lapack(), gammas=(1e-3, 1e3))
+    chosen = choose_gamma(
+        lambda size: iter([rows]), rows, identity, resolve("relu"), torch.arange(2), Lapack(), gammas=(1e-3, 1e3)
+    )
     assert not chosen.left_out[:2].isfinite().all()
     assert chosen.choice.wrong[:, :2].all()
 
@@ -116,7 +119,7 @@ def test_the_ratio_is_the_least_squares_answer() -> None:
 def test_a_ratio_is_never_negative_and_nothing_learned_gives_the_default() -> None:
     one = np.ones((1, 2))
     assert RatioFit().plus(-one, one, np.ones(1), 1.0).ratio == 0.0
-    assert RatioFit().plus(one, np.full((1, 2), np.nan), np.ones(1), 1.0).ratio == DEFAULT_RATIO
+    assert RatioFit().plus(one, np.full((1, 2), np.nan), np.ones(1), 1.0).ratio == COMPENSATION
 
 
 def test_tuning_reads_no_test_sample(sample: FeatureSet) -> None:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
         UnknownNameError,
     )
     from dsal.head import AnalyticHead
+    from dsal.learner import Learner
     from dsal.ridge import Ridge
-    from dsal.streams import DualStream
 
 __version__ = "0.1.0"
 
@@ -28,10 +28,10 @@ __all__ = [
     "AnalyticHead",
     "DSALClassifier",
     "DSALError",
-    "DualStream",
     "FileFormatError",
     "InputError",
     "LeakError",
+    "Learner",
     "MemoryNeededError",
     "MissingDataError",
     "ModelBusyError",
@@ -42,7 +42,7 @@ __all__ = [
 _MODULES = {
     "AnalyticHead": "dsal.head",
     "DSALClassifier": "dsal.classifier",
-    "DualStream": "dsal.streams",
+    "Learner": "dsal.learner",
     "Ridge": "dsal.ridge",
 }
 

@@ -10,7 +10,7 @@ import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import torch
@@ -36,7 +36,7 @@ class Expansion(nn.Module, ABC):
 
     @classmethod
     @abstractmethod
-    def build(cls, features: int, size: int, seed: int, rows: Tensor) -> Expansion:
+    def build(cls, features: int, size: int, seed: int, rows: Tensor, **options: Any) -> Expansion:
         """Make the expansion from ``features`` = d_in to ``size`` = d_B numbers.
 
         Args:
@@ -45,6 +45,7 @@ class Expansion(nn.Module, ABC):
             seed: where randomness comes from, on the CPU and in float64: the same numbers on every device.
             rows: rows of the first phase, picked at random (n x d_in); ``size`` or more, if there are so many, where
                 ``wants_rows``.
+            options: of this kind of expansion.
         """
 
     @abstractmethod
@@ -70,7 +71,7 @@ class RandomProjection(Expansion):
     name = "random"
 
     @classmethod
-    def build(cls, features: int, size: int, seed: int, rows: Tensor) -> RandomProjection:
+    def build(cls, features: int, size: int, seed: int, rows: Tensor, **options: Any) -> RandomProjection:
         bound = 1.0 / math.sqrt(features)
         # RandomState: the one generator whose numbers NumPy promises never to change
         return cls(torch.from_numpy(np.random.RandomState(seed).uniform(-bound, bound, (features, size))))
@@ -83,8 +84,8 @@ class RandomProjection(Expansion):
 class GaussianKernel(Expansion):
     """B_j(x) = exp(-|x - c_j|^2 / (2 width^2)), centres c_j picked from the first phase (GKEAL).
 
-    The width is the median distance between centres unless given. Centres are features of real samples: a model with
-    this expansion does contain some of its data.
+    The width is the median distance between centres, times the option ``width``. Centres are features of real samples:
+    a model with this expansion does contain some of its data.
     """
 
     name = "gaussian"
@@ -97,17 +98,19 @@ class GaussianKernel(Expansion):
         self.register_buffer("width", width)
 
     @classmethod
-    def build(cls, features: int, size: int, seed: int, rows: Tensor) -> GaussianKernel:
+    def build(
+        cls, features: int, size: int, seed: int, rows: Tensor, width: float = 1.0, **options: Any
+    ) -> GaussianKernel:
         if len(rows) < size:
             raise InputError(
                 f"expansion='gaussian' takes its centres from the first phase, which has {len(rows)} different rows; "
                 f"expansion_size={size} is too much"
             )
         distances = torch.pdist(rows[:1000])
-        width = distances.median() if len(distances) else torch.ones((), dtype=rows.dtype)
-        if width == 0:
+        median = distances.median() if len(distances) else torch.ones((), dtype=rows.dtype)
+        if median == 0:
             raise InputError("expansion='gaussian': most rows of the first phase are equal, so there is no width")
-        return cls(rows[:size].T.contiguous(), width)
+        return cls(rows[:size].T.contiguous(), width * median)
 
     def forward(self, features: Tensor, product: Product = torch.matmul) -> Tensor:
         products = product(features, self.projection)

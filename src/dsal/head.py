@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 
 import torch
@@ -9,6 +10,9 @@ from torch import Tensor, nn
 
 from dsal.activations import Activation
 from dsal.expansion import Expansion, Product
+from dsal.streams import combined
+
+Apply = Callable[[Activation, Tensor], Tensor]
 
 
 class AnalyticHead(nn.Module):
@@ -45,14 +49,24 @@ class AnalyticHead(nn.Module):
         self.register_buffer("comp", comp)
         self.compensation, self.classes = compensation, classes
 
-    def forward(self, features: Tensor, product: Product = torch.matmul) -> Tensor:
-        """Logits (n x classes) of features (n x d_in). ``product`` is the matrix product to use."""
+    def forward(self, features: Tensor, product: Product = torch.matmul, apply: Apply | None = None) -> Tensor:
+        """Logits (n x classes) of features (n x d_in).
+
+        Args:
+            features: in any floating point type.
+            product: the matrix product to use.
+            apply: how to apply an activation, if not plainly: :func:`dsal.activations.apply` checks it.
+        """
         z = self.expansion(features.to(self.main.dtype), product)
-        logits = product(self.main_activation(z), self.main)
-        if self.comp is not None and self.compensation:
-            logits = logits + self.compensation * product(self.activation(z), self.comp)
-        return logits
+        main = product(self._activated(self.main_activation, z, apply), self.main)
+        if self.comp is None or not self.compensation:
+            return main
+        return combined(main, product(self._activated(self.activation, z, apply), self.comp), self.compensation)
 
     def copied(self, dtype: torch.dtype) -> AnalyticHead:
         """A copy that shares nothing, in another precision."""
         return deepcopy(self).to(dtype)
+
+    @staticmethod
+    def _activated(activation: Activation, z: Tensor, apply: Apply | None) -> Tensor:
+        return activation(z) if apply is None else apply(activation, z)

@@ -7,6 +7,8 @@ With all rows X and targets Y seen so far, the weights are those of one joint so
 Both sums are additive. So the order of rows, batches and phases cannot matter, no row has to be kept, and the
 recursion of eqs. (11)-(12) is one way among several to compute them. Here the state is Q and U, upper triangular with
 U^T U = G + gamma I: no inverse is ever formed.
+
+A method that raises leaves the state half changed: :mod:`dsal.rollback` makes it all or nothing.
 """
 
 from __future__ import annotations
@@ -16,11 +18,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Literal, TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from dsal.blas import Array, Backend, Lapack, LinAlgError
+from dsal.blas import Backend, Lapack, LinAlgError
 from dsal.errors import InputError
 from dsal.memory import require
 
@@ -41,6 +42,13 @@ def bytes_needed(size: int, classes: int, backend: Backend) -> int:
 class Ridge:
     """The state (U, Q) of one stream, in float64: one d x d matrix, and nothing about any single row.
 
+    Attributes:
+        square: U (d x d); during an update perhaps G + gamma I.
+        targets: Q (d x classes).
+        carried: W, where updates have brought it along; part of the state, as it differs from a solve by rounding.
+        solved: W, where it has been solved since the last change.
+        empty: whether nothing has been learned yet.
+
     >>> ridge = Ridge(2, gamma=4.0)
     >>> ridge.grow(1)
     >>> ridge.update([(torch.tensor([[0.0, 1.0]]).double(), torch.tensor([[3.0]]).double())], rows=1)
@@ -52,17 +60,17 @@ class Ridge:
         self.size, self.gamma = size, gamma
         self.backend = backend or Lapack()
         require(bytes_needed(size, 0, self.backend), self.backend.device, f"ridge regression on {size} columns")
-        self._square = self.backend.square(size)  # U; in the midst of an update perhaps G + gamma I
-        self._square.diagonal().fill_(math.sqrt(gamma))
-        self._targets = self._square[:, :0]  # Q
-        self._weights: Tensor | None = None  # W, once asked for
-        self._carried = False  # W came along with updates, not from a solve: it is part of the state
-        self._empty, self._guarded = True, False
+        self.square = self.backend.square(size)
+        self.square.diagonal().fill_(math.sqrt(gamma))
+        self.targets = self.square[:, :0]
+        self.carried: Tensor | None = None
+        self.solved: Tensor | None = None
+        self.empty = True
 
     @property
     def classes(self) -> int:
         """Number of columns of Q and W."""
-        return self._targets.shape[1]
+        return self.targets.shape[1]
 
     def update(self, blocks: Blocks, rows: int, columns: Tensor | None = None, route: Route | None = None) -> None:
         """Learn the rows of one phase, eqs. (11)-(12).
@@ -76,74 +84,53 @@ class Ridge:
 
         With fewer rows than classes W comes along, eq. (11): a solve for n right-hand sides, not for all classes.
         """
-        with self.guard():
-            before = self.weights() if 0 < rows < self.classes and not self._empty else None  # W^(k-1)
-            self._forget_weights()
-            seen: list[tuple[Tensor, Tensor]] = []
-            if (route or self._cheaper_route(rows)) == "cholesky":
-                with self._as_gram(_TOO_SMALL_GAMMA) as gram:
-                    for x, y in self._noted(blocks, seen, before is not None):
-                        self.add_targets(x, y, columns)
-                        self.backend.add_rows_to_gram_(gram, x)
-            else:
-                for x, y in self._noted(blocks, seen, before is not None):
-                    self.add_targets(x, y, columns)  # before x is destroyed
-                    self.backend.add_rows_to_factor_(self._square, x)
-                if not torch.isfinite(self._square.diagonal()).all():
-                    raise InputError("the expanded rows are too large for float64: standardise the features")
-            self._empty = False
-            if before is not None:
-                self._weights, self._carried = self._corrected(before, seen, columns), True
-
-    @contextmanager
-    def gathering(self, keep: bool) -> Iterator[tuple[Tensor, Tensor]]:
-        """Offer G + gamma I and Q for sums over several processes (:mod:`dsal.distributed.phase`).
-
-        Where they are to ``keep`` the sums: the state so far, factored at the end. Elsewhere: zeros, then nothing.
-        """
-        with self.guard():
-            self._forget_weights()
-            if keep:
-                with self._as_gram(_TOO_SMALL_GAMMA) as gram:
-                    yield gram, self._targets
-            else:
-                yield self._square.zero_(), self._targets.zero_()
-            self._empty = not keep
-
-    def adopt(self, weights: Tensor) -> None:
-        """Take W (d x classes) from elsewhere, until the next change."""
-        self._weights, self._carried = weights, False
+        before = self.weights() if 0 < rows < self.classes and not self.empty else None  # W^(k-1)
+        self.carried = self.solved = None
+        seen: list[tuple[Tensor, Tensor]] = []
+        noted = blocks if before is None else _noted(blocks, seen)
+        if (route or self._cheaper_route(rows)) == "cholesky":
+            with self.as_gram() as gram:
+                for x, y in noted:
+                    self.add_targets(x, y, columns)
+                    self.backend.add_rows_to_gram_(gram, x)
+        else:
+            for x, y in noted:
+                self.add_targets(x, y, columns)  # before x is destroyed
+                self.backend.add_rows_to_factor_(self.square, x)
+            if not torch.isfinite(self.square.diagonal()).all():
+                raise InputError("the expanded rows are too large for float64: standardise the features")
+        self.empty = False
+        if before is not None:
+            self.carried = self._corrected(before, seen, columns)
 
     def subtract(self, blocks: Blocks, columns: Tensor | None = None) -> None:
         """Unlearn rows, as if they had never been seen: the reverse of :meth:`update`."""
-        with self.guard(), self._as_gram("these rows cannot be forgotten: they were never learned") as gram:
-            self._forget_weights()
+        self.carried = self.solved = None
+        with self.as_gram("these rows cannot be forgotten: they were never learned") as gram:
             for x, y in blocks:
                 self.add_targets(x, -y, columns)
                 self.backend.add_rows_to_gram_(gram, x, sign=-1.0)
 
     def merge(self, other: Ridge, columns: Tensor) -> None:
         """Learn all that ``other`` has learned; its column j is our column ``columns[j]``, its gamma is not counted."""
-        with self.guard():
-            self._forget_weights()
-            with self._as_gram(_TOO_SMALL_GAMMA) as gram:
-                self.backend.add_factor_to_gram_(gram, other._square.to(gram.device))
-                gram.diagonal().sub_(other.gamma)
-            self._targets.index_add_(1, columns, other._targets.to(gram.device))
-            self._empty = False
+        self.carried = self.solved = None
+        with self.as_gram() as gram:
+            self.backend.add_factor_to_gram_(gram, other.square.to(gram.device))
+            gram.diagonal().sub_(other.gamma)
+        self.targets.index_add_(1, columns, other.targets.to(gram.device))
+        self.empty = False
 
     def solve(self, b: Tensor) -> Tensor:
         """(G + gamma I)^-1 B, for B (d x m): 2 d^2 m flops."""
-        return self.backend.solve(self._square, b) if b.shape[1] else b
+        return self.backend.solve(self.square, b) if b.shape[1] else b
 
-    def weights(self, columns: Tensor | None = None) -> Tensor:
-        """W (d x classes), eq. (9), remembered until the next change; or only some columns, solved unless known."""
-        if columns is not None:
-            known = self._weights
-            return self.solve(self._targets[:, columns]) if known is None else known.T[columns].T
-        if self._weights is None:
-            self._weights = self.solve(self._targets)
-        return self._weights
+    def weights(self) -> Tensor:
+        """W (d x classes), eq. (9), remembered until the next change."""
+        if self.carried is not None:
+            return self.carried
+        if self.solved is None:
+            self.solved = self.solve(self.targets)
+        return self.solved
 
     def leave_one_out(self, x: Tensor, y: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
         """Outputs for learned rows: as they are, and as they would be had that row not been learned.
@@ -157,100 +144,52 @@ class Ridge:
             share: weight to take away (n,), 1 for a row that was learned once.
         """
         s = self.solve(x.T)  # (G + gamma I)^-1 X^T
-        fitted = self.backend.product(s.T, self._targets)  # X W
+        fitted = self.backend.product(s.T, self.targets)  # X W
         taken = (share * (x * s.T).sum(1))[:, None]
         return fitted, (fitted - taken * y) / (1.0 - taken)
 
     def condition(self) -> float:
         """An estimate of the condition number of G + gamma I; weights are good to about 1e-16 times that."""
-        return self.backend.condition(self._square)
+        return self.backend.condition(self.square)
 
     def grow(self, columns: int) -> None:
         """Append zero columns for new classes: W' = [W 0] of Theorem 1."""
         new = torch.zeros(columns, self.size, dtype=torch.float64, device=self.backend.device)
-        self._targets = torch.cat([self._targets.T, new]).T  # columns stay contiguous
-        if self._carried and self._weights is not None:
-            self._weights = torch.cat([self._weights.T, new]).T
-        else:
-            self._weights = None
+        self.targets = torch.cat([self.targets.T, new]).T  # columns stay contiguous
+        self.carried = None if self.carried is None else torch.cat([self.carried.T, new]).T
+        self.solved = None
 
     def keep(self, columns: Tensor) -> None:
         """Drop all columns but these."""
-        self._targets = self._targets.T[columns].T
-        self._forget_weights()
+        self.targets = self.targets.T[columns].T
+        self.carried = self.solved = None
 
-    @contextmanager
-    def guard(self) -> Iterator[None]:
-        """All or nothing: if the block raises, even by Ctrl-C, the state is what it was before, bit for bit."""
-        if self._guarded:  # the outer guard will do
-            yield
-            return
-        targets, weights, carried, empty = self._targets, self._weights, self._carried, self._empty
-        kept = None if empty else self.backend.keep_(self._square)
-        try:
-            self._targets, self._guarded = targets.T.clone().T, True
-            yield
-        except BaseException:
-            self._targets, self._weights, self._carried, self._empty = targets, weights, carried, empty
-            if kept is None:
-                self._square.zero_().diagonal().fill_(math.sqrt(self.gamma))
-            else:
-                self.backend.restore_(self._square, kept)
-            raise
-        finally:
-            self._guarded = False
-
-    def state(self) -> dict[str, Array]:
-        """What learning on needs: U packed into ``factor``, d (d + 1) / 2 numbers, and Q^T as ``targets``.
-
-        Where W has come along with updates, W^T too as ``weights``, and a mark: it differs from a solve by rounding.
-        """
-        state: dict[str, Array] = {"factor": self.backend.pack(self._square), "targets": self._targets.T.cpu().numpy()}
-        if self._carried and self._weights is not None:
-            state |= {"weights": self._weights.T.cpu().numpy(), "carried": np.ones(1)}
-        return state
-
-    @classmethod
-    def from_state(cls, state: dict[str, Array], gamma: float, backend: Backend | None = None) -> Ridge:
-        """The ridge whose :meth:`state` this was, bit for bit; with W^T as ``weights`` there, W is not solved again."""
-        ridge = cls(state["targets"].shape[1], gamma, backend)
-        ridge._square = ridge.backend.unpack(state["factor"], ridge.size)
-        ridge._targets = torch.from_numpy(state["targets"]).to(ridge.backend.device).T
-        if "weights" in state:
-            ridge._weights = torch.from_numpy(state["weights"]).to(ridge.backend.device).T
-            ridge._carried = "carried" in state
-        ridge._empty = False
-        return ridge
-
-    @contextmanager
-    def _as_gram(self, failure: str) -> Iterator[Tensor]:
-        """Offer G + gamma I in the place of U; factor it at the end, or raise with the message ``failure``."""
-        if self._empty:
-            self._square.diagonal().fill_(self.gamma)
+    def add_targets(self, x: Tensor, y: Tensor, columns: Tensor | None) -> None:
+        """Q <- Q + X^T Y, alone: the caller adds X to the square."""
+        product = self.backend.product(x.T, y)
+        if columns is None:
+            self.targets.add_(product)
         else:
-            self.backend.unfactor_(self._square)
-        yield self._square
+            self.targets.index_add_(1, columns, product)
+
+    @contextmanager
+    def as_gram(self, failure: str = _TOO_SMALL_GAMMA) -> Iterator[Tensor]:
+        """Offer G + gamma I in the place of U; factor it at the end, or raise with the message ``failure``."""
+        if self.empty:
+            self.square.diagonal().fill_(self.gamma)
+        else:
+            self.backend.unfactor_(self.square)
+        yield self.square
         try:
-            self.backend.factor_(self._square)
+            self.backend.factor_(self.square)
         except LinAlgError as error:
             raise InputError(failure) from error
 
     def _cheaper_route(self, rows: int) -> Route:
         """Compare flops, in units of d^2."""
-        squarings = 1 if self._empty else 2  # factor, and before it unfactor
+        squarings = 1 if self.empty else 2  # factor, and before it unfactor
         by_cholesky = rows + squarings * self.size / 3
         return "cholesky" if by_cholesky < _QR_SLOWNESS * 2 * rows else "qr"
-
-    def _forget_weights(self) -> None:
-        self._weights, self._carried = None, False
-
-    @staticmethod
-    def _noted(blocks: Blocks, seen: list[tuple[Tensor, Tensor]], wanted: bool) -> Blocks:
-        """The blocks as they come; where ``wanted``, copies of them go to ``seen``."""
-        for x, y in blocks:
-            if wanted:
-                seen.append((x.clone(), y))
-            yield x, y
 
     def _corrected(self, weights: Tensor, rows: list[tuple[Tensor, Tensor]], columns: Tensor | None) -> Tensor:
         """W^(k) from W^(k-1) and the rows of phase k, which the square holds already: eq. (11)."""
@@ -262,10 +201,9 @@ class Ridge:
             error.index_add_(1, columns, y)
         return weights + self.backend.product(self.solve(x.T), error)
 
-    def add_targets(self, x: Tensor, y: Tensor, columns: Tensor | None) -> None:
-        """Q <- Q + X^T Y, alone: the caller adds X to the square."""
-        product = self.backend.product(x.T, y)
-        if columns is None:
-            self._targets.add_(product)
-        else:
-            self._targets.index_add_(1, columns, product)
+
+def _noted(blocks: Blocks, seen: list[tuple[Tensor, Tensor]]) -> Blocks:
+    """The blocks as they come; copies of them go to ``seen``."""
+    for x, y in blocks:
+        seen.append((x.clone(), y))
+        yield x, y

@@ -24,18 +24,21 @@ from torch import Tensor
 
 from dsal.activations import Activation, apply
 from dsal.blas import Backend
+from dsal.defaults import COMPENSATION
 from dsal.errors import InputError
 from dsal.expansion import Expansion
 from dsal.memory import require
-from dsal.scoring import Term
-from dsal.streams import Block, Reader
+from dsal.rows import Block, PhaseRows, Reader, pick
+from dsal.streams import Auto, Compensation, combined, one_hot, residue
 
 GAMMAS = tuple(float(f"{10.0**exponent:.3g}") for exponent in np.arange(-3, 3.5, 0.5))
 """Half decades from 0.001 to 1000."""
 GAMMA_ROWS = 1024
 """Of the first phase, left out in turn."""
-DEFAULT_RATIO = 0.6
-"""C where nothing has been learned that could speak for another: the paper's, on CIFAR-100."""
+RATIO_ROWS = 256
+"""Of a phase, left out in turn to choose C."""
+
+_BLOCK_ROWS = 1024
 
 Array = NDArray[np.float64]
 
@@ -113,7 +116,8 @@ class TunedStream:
     """A stream with the gamma chosen for it."""
 
     choice: GammaChoice
-    term: Term  # as it learns the phase
+    activation: Activation
+    weights: Tensor  # (d x classes), as it learns the phase
     left_out: Tensor  # (n x classes) its outputs for the rows left out
 
 
@@ -122,7 +126,7 @@ def choose_gamma(
     sample: Block,
     expansion: Expansion,
     activation: Activation,
-    classes: int,
+    present: Tensor,
     backend: Backend,
     gammas: Sequence[float] = GAMMAS,
     after: TunedStream | None = None,
@@ -136,7 +140,7 @@ def choose_gamma(
         sample: some of its rows, which are left out in turn.
         expansion: B.
         activation: sigma.
-        classes: number of columns.
+        present: columns of the classes of the phase.
         backend: where to compute.
         gammas: what to try, in rising order.
         after: the main stream, where this one is to learn its residue; answers then come from both, with C as in the
@@ -144,35 +148,57 @@ def choose_gamma(
     """
     size = expansion.projection.shape[1]
     require(5 * 8 * size**2, backend.device, f"choosing gamma with expansion_size={size}")
-    which = torch.arange(classes, device=backend.device)
 
     def rows_of(block: Block) -> tuple[Tensor, Tensor]:
         z = expansion(block.features, backend.product)
-        y = (block.columns[:, None] == which).double()
+        y = one_hot(block.columns, present)
         if after is not None:
-            y -= backend.product(apply(after.term.activation, z), after.term.weights)  # (13)
+            y = residue(y, backend.product(apply(after.activation, z), after.weights))
         return apply(activation, z), y
 
-    gram, targets = backend.square(size), torch.zeros(size, classes, dtype=torch.float64, device=backend.device)
-    for block in read():
-        x, y = rows_of(block)
-        if block.weight is not None:
-            root = block.weight.sqrt()[:, None]
-            x, y = x * root, y * root
+    gram, targets = backend.square(size), torch.zeros(size, len(present), dtype=torch.float64, device=backend.device)
+    for block in read(_BLOCK_ROWS):
+        x, y = block.weighted(*rows_of(block))
         targets += backend.product(x.T, y)
         backend.add_rows_to_gram_(gram, x)
     path = RidgePath(gram, targets, backend)
     x, y = rows_of(sample)
-    share = torch.ones_like(y[:, 0]) if sample.weight is None else sample.weight.clamp_max(1.0)
+    right = torch.searchsorted(present, sample.columns)
 
     def wrong(left_out: Tensor) -> Tensor:
-        logits = left_out if after is None else after.left_out + DEFAULT_RATIO * left_out
-        return (logits.argmax(1) != sample.columns) | ~logits.isfinite().all(1)
+        logits = left_out if after is None else combined(after.left_out, left_out, COMPENSATION)
+        return (logits.argmax(1) != right) | ~logits.isfinite().all(1)
 
-    answers = torch.stack([wrong(outputs) for outputs in path.left_out(x, y, share, gammas)])
+    answers = torch.stack([wrong(outputs) for outputs in path.left_out(x, y, sample.share, gammas)])
     choice = GammaChoice(tuple(gammas), answers.cpu().numpy())
-    (left_out,) = path.left_out(x, y, share, [choice.gamma])
-    return TunedStream(choice, Term(activation, path.weights(choice.gamma)), left_out)
+    (left_out,) = path.left_out(x, y, sample.share, [choice.gamma])
+    return TunedStream(choice, activation, path.weights(choice.gamma), left_out)
+
+
+def choose_gammas(
+    phase: PhaseRows,
+    expansion: Expansion,
+    gamma: float | Auto,
+    main_activation: Activation,
+    compensations: Sequence[Compensation],
+    backend: Backend,
+) -> tuple[float, ...]:
+    """Gamma of the main stream and of each compensation stream: as given, or as the first phase's rows advise."""
+
+    def choose(activation: Activation, gammas: Sequence[float], after: TunedStream | None = None) -> TunedStream:
+        sample = pick(phase.read, GAMMA_ROWS, 0, backend.device) if phase.sample is None else phase.sample
+        some = sample.cut(slice(GAMMA_ROWS))
+        return choose_gamma(phase.read, some, expansion, activation, phase.present, backend, gammas, after)
+
+    main = None
+    if isinstance(gamma, str) or any(isinstance(stream.gamma, str) for stream in compensations):  # "auto"
+        main = choose(main_activation, GAMMAS if isinstance(gamma, str) else (gamma,))
+        gamma = main.choice.gamma
+    chosen = [gamma]
+    for stream in compensations:
+        own = gamma if stream.gamma is None else stream.gamma
+        chosen.append(choose(stream.activation, GAMMAS, main).choice.gamma if isinstance(own, str) else own)
+    return tuple(chosen)
 
 
 @dataclass(frozen=True)
@@ -212,4 +238,4 @@ class RatioFit:
     @property
     def ratio(self) -> float:
         """C, 0 or more."""
-        return max(self.explained / self.energy, 0.0) if self.energy > 0 else DEFAULT_RATIO
+        return max(self.explained / self.energy, 0.0) if self.energy > 0 else COMPENSATION

@@ -321,7 +321,7 @@ def test_the_gaussian_kernel_is_a_joint_solve_too(rows: Rows) -> None:
     centres = model.projection_.T
     in_first_phase = {row.tobytes() for row in rows.phase(0, 50)[0]}
     assert all(centre.tobytes() in in_first_phase for centre in centres)
-    width = model._learned.expansion.width.item()  # type: ignore[union-attr, operator]
+    width = model._learner.built().get_buffer("width").item()
 
     def expanded(x: Array) -> Array:
         return np.exp(-(np.linalg.norm(x[:, None] - centres[None], axis=2) ** 2) / (2 * width**2))

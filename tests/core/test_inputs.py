@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 
 from dsal import DSALClassifier
-from dsal.classifier.inputs import Phase, read_rows
-from dsal.classifier.sampling import RowKeys, RowSample
+from dsal.classifier.inputs import Survey, read_rows
 from dsal.errors import InputError, UnknownNameError
+from dsal.sampling import RowKeys, RowSample
 
 from .conftest import Rows
 from .oracle import Array
@@ -231,16 +231,16 @@ def test_blocks_are_the_same_whatever_the_batches(rows: Rows) -> None:
     classes = np.unique(y)
 
     def blocks(batches: Any) -> list[Any]:
-        phase = Phase.survey(
+        survey = Survey.of(
             read_rows(DSALClassifier(), batches, None, None, reset=True),
             features=None,
             kind=None,
             sample_size=9,
             seed=1,
         )
-        assert (phase.rows, phase.features) == (500, 64)
-        np.testing.assert_allclose(phase.weights, np.bincount(y, weight))
-        return list(phase.blocks(classes, 64, torch.device("cpu")))
+        assert (survey.rows, survey.features) == (500, 64)
+        np.testing.assert_allclose(survey.weights, np.bincount(y, weight))
+        return list(survey.phase(classes, torch.device("cpu")).read(64))
 
     expected = blocks([(x, y, weight)])
     assert [len(block.features) for block in expected] == [64] * 7 + [52]

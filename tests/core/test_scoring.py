@@ -5,13 +5,26 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
-from dsal.activations import resolve
 from dsal.blas import Backend, Lapack, Torch
 from dsal.data.features import FeatureSet
-from dsal.expansion import RandomProjection
+from dsal.expansion import Expansion, RandomProjection
+from dsal.head import AnalyticHead
 from dsal.methods import METHODS
-from dsal.scoring import Term, best_columns
+from dsal.scoring import best_columns
+
+
+def head_of(expansion: Expansion, main: Tensor, comp: Tensor | None) -> AnalyticHead:
+    return AnalyticHead(
+        expansion,
+        main_activation=torch.relu,
+        main=main,
+        activation=torch.tanh,
+        comp=comp,
+        compensation=0.5,
+        classes=[],
+    )
 
 
 @pytest.mark.parametrize("name", ["ds-al", "acil", "gkeal"])
@@ -32,17 +45,15 @@ def test_what_float32_cannot_tell_apart_is_decided_in_float64(backend: Backend, 
     random = np.random.RandomState(0)
     column = random.standard_normal(256)
     weights = torch.from_numpy(np.stack([column, column + 1e-11 * random.standard_normal(256)], axis=1))
-    relu = resolve("relu")
-    terms = [Term(relu, weights), Term(torch.tanh, 0.5 * weights)]
     z = sample.test_x.astype(np.float64) @ expansion.projection.numpy()
     scores = np.maximum(z, 0) @ weights.numpy() + 0.5 * np.tanh(z) @ weights.numpy()
     apart = np.abs(scores[:, 0] - scores[:, 1]) > 1e-12  # float64 can tell
     assert apart.mean() > 0.5
-    best = best_columns(expansion, terms, sample.test_x, backend)
+    best = best_columns(head_of(expansion, weights, weights), sample.test_x, backend)
     np.testing.assert_array_equal(best[apart], scores[apart].argmax(1))
 
 
 def test_one_class_is_always_the_best(sample: FeatureSet) -> None:
     expansion = RandomProjection.build(sample.test_x.shape[1], 8, 0, torch.empty(0))
-    terms = [Term(torch.tanh, torch.ones(8, 1, dtype=torch.float64))]
-    assert not best_columns(expansion, terms, sample.test_x[:5], Lapack()).any()
+    head = head_of(expansion, torch.ones(8, 1, dtype=torch.float64), None)
+    assert not best_columns(head, sample.test_x[:5], Lapack()).any()

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dsal.activations import Activation
+from dsal.activations import Activation, resolve
+from dsal.blas import backend_for
 from dsal.classifier import files
-from dsal.classifier.calibration import MOST_ROWS
+from dsal.classifier.calibration import MOST_ROWS, Calibration, rows_wanted
 from dsal.classifier.inference import Array, Inference
-from dsal.classifier.inputs import Phase, read_rows
-from dsal.classifier.labels import kind_of, label_array
-from dsal.classifier.learned import Learned
-from dsal.classifier.options import Options, checked_compensation, is_auto, seed_of
+from dsal.classifier.inputs import Survey, read_rows
+from dsal.classifier.labels import columns_of, kind_of, label_array
+from dsal.classifier.seeds import seed_of
+from dsal.defaults import COMPENSATION, EXPANSION_SIZE, GAMMA
+from dsal.distributed import current
 from dsal.errors import InputError
+from dsal.learner import Learner
 from dsal.store import StrPath
+from dsal.streams import Compensation, combined
 from dsal.tuning import GAMMA_ROWS
+from dsal.validation import check_compensation, check_gamma
 
 
 class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -64,12 +71,15 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
     ([0, 1, 2], 2, True)
     """
 
+    _class_weight: NDArray[np.float64]  # weight of the rows of each class
+    _fixed: dict[str, Any]  # parameters as they were in the first phase
+
     def __init__(
         self,
-        expansion_size: int = 8192,
-        gamma: float | str = 0.1,
+        expansion_size: int = EXPANSION_SIZE,
+        gamma: float | str = GAMMA,
         gamma_comp: float | str | None = None,
-        compensation: float | str | None = 0.6,
+        compensation: float | str | None = COMPENSATION,
         activation: str | Activation = "tanh",
         main_activation: str | Activation = "relu",
         expansion: str = "random",
@@ -90,8 +100,8 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> DSALClassifier:
         """Learn from scratch, in one phase; arguments as in :meth:`partial_fit`."""
-        with self._all_or_nothing():
-            for name in ("_learned", "n_features_in_", "feature_names_in_"):
+        with self.rollback():
+            for name in ("_learner", "n_features_in_", "feature_names_in_"):
                 self.__dict__.pop(name, None)
             self._learn(X, y, None, sample_weight)
         return self
@@ -107,7 +117,7 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
                 those of ``y``.
             sample_weight: weights (n,), not negative. A row of weight 2 counts as two rows.
         """
-        with self._all_or_nothing():
+        with self.rollback():
             self._learn(X, y, classes, sample_weight)
         return self
 
@@ -120,7 +130,15 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
         """
         check_is_fitted(self)
         check_is_fitted(other)
-        self._learned = self._learned.merged(other._learned)
+        self._learner.check_mergeable(other._learner)
+        known, ours = len(self._classes), self._extended(other._classes)
+        columns = columns_of(other._classes, ours)
+        with self.rollback():
+            self._learner.merge(other._learner, self._tensor(columns), len(ours))
+            weight = np.pad(self._class_weight, (0, len(ours) - known))
+            weight[columns] += other._class_weight
+            self._classes, self._class_weight = ours, weight
+            self._calibration = self._calibration.merged(other._calibration)
         return self
 
     def forget(
@@ -133,9 +151,54 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
         from others the model would come out wrong, and it can notice only the worst cases.
         """
         check_is_fitted(self)
-        self._learned = self._learned.without(self._survey(X, y, sample_weight))
-        if not keep_compensation and self.compensation is not None:
-            self.compensation = 0.0
+        self._learner.check_learns()
+        survey = self._survey(X, y, sample_weight)
+        with self.rollback():
+            columns = self._known_columns(survey.labels)
+            weight = self._class_weight.copy()
+            weight[columns] -= survey.weights
+            slack = 1e-9 * self._class_weight
+            if (weight < -slack).any():
+                raise InputError(
+                    f"more rows than were learned, of the classes {self._classes[weight < -slack].tolist()}"
+                )
+            kept = (weight > slack) | (self._class_weight == 0)  # declared, but never seen: stays
+            if not weight[kept].any():
+                raise InputError("nothing would be left of the model: make a new one instead")
+            self._learner.unlearn(survey.phase(self._classes, self._learner.backend.device))
+            self._class_weight = weight
+            self._keep(kept)
+            if not keep_compensation and self.compensation is not None:
+                self.compensation = 0.0
+        return self
+
+    def rename_class(self, old: Any, new: Any) -> DSALClassifier:
+        """Give a class another label; what was learned of it stays as it is.
+
+        Raises:
+            InputError: there is no class ``old``, or ``new`` is the label of another one.
+        """
+        check_is_fitted(self)
+        before, after = label_array([old]), label_array([new])
+        column = self._known_columns(before)[0]
+        if kind_of(after) != kind_of(self._classes):
+            raise InputError(f"labels mix types ({kind_of(self._classes)}, {kind_of(after)}): use one type of label")
+        if columns_of(after, self._classes)[0] not in (-1, column):
+            raise InputError(f"there is a class {new!r} already: two classes cannot have one label")
+        self._classes = label_array([new if i == column else label for i, label in enumerate(self._classes.tolist())])
+        return self
+
+    def drop_class(self, label: Any) -> DSALClassifier:
+        """Never answer a class again; its rows stay in the model as examples of none of the others.
+
+        Only :meth:`forget`, which needs those rows, takes them out of the main stream exactly.
+        """
+        check_is_fitted(self)
+        kept = np.arange(len(self._classes)) != self._known_columns(label_array([label]))[0]
+        if not kept.any():
+            raise InputError(f"{label!r} is the only class: a model needs one to answer")
+        with self.rollback():
+            self._keep(kept)
         return self
 
     def loo_logits(self, X: Any, y: Any = None) -> Array:
@@ -149,7 +212,14 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
             y: their labels (n,).
         """
         check_is_fitted(self)
-        return self._learned.leave_one_out(self._survey(X, y, None), self.compensation_)
+        survey, learner, ratio = self._survey(X, y, None), self._learner, self.compensation_
+        self._known_columns(survey.labels)
+        phase = survey.phase(self._classes, learner.backend.device)
+        logits = []
+        for block in phase.read(learner.block_rows):
+            main, *rest = learner.leave_one_out(block, phase.present, first=learner.phases == 1, compensated=ratio != 0)
+            logits.append(combined(main, rest[0], ratio) if rest else main)
+        return torch.cat(logits).numpy()
 
     def loo_score(self, X: Any, y: Any) -> float:
         """Leave-one-out accuracy on rows of the last phase: see :meth:`loo_logits`."""
@@ -161,8 +231,8 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
         Weights are good to about 1e-16 times that, relatively. Beyond 1e12, raise ``gamma`` or standardise features.
         """
         check_is_fitted(self)
-        learner = self._learned.learner
-        return learner.main.condition(), None if learner.comp is None else learner.comp.condition()
+        main, *comps = (ridge.condition() for ridge in self._learner.ridges)
+        return main, comps[0] if comps else None
 
     def save(self, path: StrPath, learning: bool = True) -> None:
         """Write the model to one safetensors file, whole or not at all.
@@ -185,54 +255,99 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
     def classes_(self) -> Array:
         """Labels in order of arrival; those that arrived in one call are sorted."""
         check_is_fitted(self)
-        return self._learned.classes
+        return self._classes
 
     @property
     def n_phases_(self) -> int:
         """Phases learned."""
         check_is_fitted(self)
-        return self._learned.phases
+        return self._learner.phases
 
     def __sklearn_is_fitted__(self) -> bool:
         """What ``check_is_fitted`` asks."""
-        return hasattr(self, "_learned")
+        return hasattr(self, "_learner")
+
+    @contextmanager
+    def rollback(self) -> Iterator[None]:
+        """If the block raises, the model is what it was before, bit for bit: for steps that belong together."""
+        before = dict(self.__dict__)
+        try:
+            with self._learner.guard() if self.__sklearn_is_fitted__() else nullcontext():
+                yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
 
     def _learn(self, X: Any, y: Any, classes: Any, sample_weight: Any) -> None:
-        options, settings = Options.of(self), self._settings()
+        compensation, settings = check_compensation(self.compensation), self._settings()
         if self.__sklearn_is_fitted__():
-            learned = self._learned
-            changed = [name for name in settings if settings[name] != learned.settings[name]]
+            changed = [name for name in settings if settings[name] != self._fixed[name]]
             if changed:
                 raise InputError(f"{', '.join(changed)} cannot change once learning has begun: use fit to begin anew")
-            phase = self._survey(X, y, sample_weight)
+            survey = self._survey(X, y, sample_weight)
         else:
-            seed = seed_of(self.random_state)
-            rows = max(GAMMA_ROWS, options.size if options.expansion.wants_rows else 0)
+            learner = self._fresh(seed_of(self.random_state), compensated=compensation is not None)
             batches = read_rows(self, X, y, sample_weight, reset=True)
-            phase = Phase.survey(batches, features=None, kind=None, sample_size=rows, seed=seed)
-            learned = Learned.nothing(options, settings, seed, phase, self.compensation is not None)
-            self.n_features_in_ = phase.features
-        declared = phase.labels if classes is None else label_array(classes)
-        ratio = None if is_auto(self.compensation) else checked_compensation(self.compensation)
-        self._learned = learned.after(phase, declared, ratio)
+            rows = max(GAMMA_ROWS, learner.rows_wanted)
+            survey = Survey.of(batches, features=None, kind=None, sample_size=rows, seed=learner.seed)
+            self._learner, self._fixed, self.n_features_in_ = learner, settings, survey.features
+            self._classes, self._class_weight, self._calibration = survey.labels[:0], np.zeros(0), Calibration()
+        known, ours = len(self._classes), self._extended(survey.labels if classes is None else label_array(classes))
+        columns = columns_of(survey.labels, ours)
+        if (columns < 0).any():
+            raise InputError(f"y holds labels that are not among `classes`: {survey.labels[columns < 0].tolist()}")
+        learner = self._learner
+        phase, total = survey.phase(ours, learner.backend.device), float(survey.weights.sum())
+        learner.learn(phase)
+        sample = survey.rows_for(ours, rows_wanted(total), learner.backend.device)
+        left_out = learner.review(sample, phase.present, total, 0.0 if compensation is None else compensation)
+        weight = np.ones(len(left_out)) if sample.weight is None else sample.weight.cpu().numpy()
+        self._calibration = self._calibration.plus(left_out.numpy(), sample.columns.cpu().numpy(), weight, total)
+        self._classes, self._class_weight = ours, np.pad(self._class_weight, (0, len(ours) - known))
+        self._class_weight[columns] += survey.weights
+
+    def _fresh(self, seed: int, compensated: bool) -> Learner:
+        """A learner with the parameters of this model, which are checked; with a compensation stream or without."""
+        gamma_comp = None if self.gamma_comp is None else check_gamma("gamma_comp", self.gamma_comp)
+        stream = Compensation(resolve(self.activation), bool(self.cleanse), gamma_comp)
+        return Learner(
+            expansion=self.expansion,
+            size=self.expansion_size,
+            seed=seed,
+            gamma=check_gamma("gamma", self.gamma),
+            main_activation=self.main_activation,
+            compensations=(stream,) if compensated else (),
+            backend=backend_for(self.device),
+            team=current(),
+        )
 
     def _settings(self) -> dict[str, Any]:
         """The parameters that are fixed from the first phase on."""
         return {name: value for name, value in self.get_params(deep=False).items() if name != "compensation"}
 
-    def _survey(self, X: Any, y: Any, sample_weight: Any) -> Phase:
+    def _survey(self, X: Any, y: Any, sample_weight: Any) -> Survey:
         """Read and check rows for a model that has learned before."""
         batches = read_rows(self, X, y, sample_weight, reset=False)
-        kind, seed = kind_of(self.classes_), self._learned.seed
-        return Phase.survey(batches, features=self.n_features_in_, kind=kind, sample_size=MOST_ROWS, seed=seed)
+        kind, seed = kind_of(self.classes_), self._learner.seed
+        return Survey.of(batches, features=self.n_features_in_, kind=kind, sample_size=MOST_ROWS, seed=seed)
 
-    @contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
-        """If the block raises, every attribute is what it was before."""
-        before = dict(self.__dict__)
-        try:
-            yield
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
+    def _extended(self, labels: NDArray[Any]) -> NDArray[Any]:
+        """The classes, then those of ``labels`` that are new, sorted."""
+        if kind_of(labels) != kind_of(self._classes):
+            raise InputError(f"labels mix types ({kind_of(self._classes)}, {kind_of(labels)}): use one type of label")
+        return np.concatenate([self._classes, np.unique(labels[columns_of(labels, self._classes) < 0])])
+
+    def _known_columns(self, labels: NDArray[Any]) -> NDArray[np.int64]:
+        columns = columns_of(labels, self._classes)
+        if (columns < 0).any():
+            raise InputError(f"these classes were never learned: {labels[columns < 0].tolist()}")
+        return columns
+
+    def _keep(self, kept: NDArray[np.bool_]) -> None:
+        """Drop all classes but those marked."""
+        self._learner.keep(self._tensor(np.flatnonzero(kept)))
+        self._classes, self._class_weight = self._classes[kept], self._class_weight[kept]
+
+    def _tensor(self, columns: NDArray[np.int64]) -> torch.Tensor:
+        return torch.from_numpy(columns).to(self._learner.backend.device)

@@ -12,11 +12,8 @@ from torch import Tensor
 from dsal.activations import name_of
 from dsal.classifier.calibration import GRID, Calibration
 from dsal.classifier.labels import kind_of, label_array
-from dsal.classifier.learned import Learned
-from dsal.classifier.options import Options, positive
 from dsal.errors import DSALError, FileFormatError, InputError
 from dsal.store import StrPath, load_tensors, save_tensors
-from dsal.tuning import RatioFit
 
 if TYPE_CHECKING:
     from dsal.classifier.estimator import DSALClassifier
@@ -32,33 +29,27 @@ def save(model: DSALClassifier, path: StrPath, learning: bool) -> None:
 
 def pack(model: DSALClassifier, learning: bool) -> tuple[dict[str, NDArray[Any] | Tensor], dict[str, Any]]:
     """A fitted model as named arrays and metadata for JSON."""
-    learned = model._learned
-    if kind_of(learned.classes) not in _LABEL_KINDS:
-        raise InputError(f"labels of type {type(learned.classes[0]).__name__} cannot be saved: use numbers or strings")
-    arrays: dict[str, NDArray[Any] | Tensor] = {
-        "calibration": learned.calibration.losses,
-        "main.weights": learned.main.T,
-    }
-    if learned.comp is not None:
-        arrays["comp.weights"] = learned.comp.T
-    arrays |= {f"expansion.{name}": buffer for name, buffer in learned.expansion.state_dict().items()}
+    learner, classes = model._learner, model._classes
+    if kind_of(classes) not in _LABEL_KINDS:
+        raise InputError(f"labels of type {type(classes[0]).__name__} cannot be saved: use numbers or strings")
+    arrays: dict[str, NDArray[Any] | Tensor] = {"calibration": model._calibration.losses}
+    arrays |= learner.state(learning=False)
     if learning:
-        arrays |= {"class_weight": learned.class_weight, **learned.learner.state()}
+        arrays |= {"class_weight": model._class_weight, **learner.state()}
     params = {name: _plain(value) for name, value in model.get_params(deep=False).items() if name != "device"}
     for name in ("activation", "main_activation"):
         params[name] = name_of(params[name])
     if not isinstance(params["random_state"], int):
-        params["random_state"] = learned.seed
+        params["random_state"] = learner.seed
     meta = {
         "kind": KIND,
         "params": params,
-        "seed": learned.seed,
-        "classes": learned.classes.tolist(),
+        "seed": learner.seed,
+        "classes": classes.tolist(),
         "features": model.n_features_in_,
         "feature_names": getattr(model, "feature_names_in_", np.empty(0)).tolist(),
-        "phases": learned.phases,
-        "gammas": list(learned.gammas),
-        "ratio": [learned.ratio.explained, learned.ratio.energy],
+        **learner.facts(),
+        "gammas": [model.gamma_, model.gamma_comp_],
         "learning": learning,
     }
     return arrays, meta
@@ -83,42 +74,21 @@ def unpack(
         model.n_features_in_ = meta["features"]
         if meta["feature_names"]:
             model.feature_names_in_ = np.array(meta["feature_names"], dtype=object)
-        model._learned = _learned(model, arrays, meta)
+        _restore(model, arrays, meta)
     except DSALError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise FileFormatError(f"{path} does not describe a classifier of this version of dsal: {error!r}") from error
 
 
-def _learned(model: DSALClassifier, arrays: dict[str, NDArray[Any]], meta: dict[str, Any]) -> Learned:
-    options = Options.of(model)
-    _check_shapes(arrays, classes=len(meta["classes"]), features=meta["features"], d=options.size)
-
-    def tensor(name: str) -> Tensor:
-        return torch.from_numpy(arrays[name]).to(options.backend.device)
-
-    prefix = "expansion."
-    expansion = options.expansion(**{name.removeprefix(prefix): tensor(name) for name in arrays if prefix in name})
-    weights = tensor("main.weights").T, tensor("comp.weights").T if "comp.weights" in arrays else None
-    gammas = positive("gamma", meta["gammas"][0]), positive("gamma_comp", meta["gammas"][1])
-    streams = None
-    if meta["learning"]:
-        streams = options.streams(expansion, gammas, compensated=weights[1] is not None)
-        streams.restore(arrays)
-    return Learned(
-        settings=model._settings(),
-        seed=meta["seed"],
-        backend=options.backend,
-        expansion=expansion,
-        classes=label_array(meta["classes"]),
-        class_weight=arrays.get("class_weight", np.zeros(len(meta["classes"]))),
-        phases=meta["phases"],
-        calibration=Calibration(arrays["calibration"]),
-        gammas=gammas,
-        ratio=RatioFit(*meta["ratio"]),
-        streams=streams,
-        frozen=weights if streams is None else None,
-    )
+def _restore(model: DSALClassifier, arrays: dict[str, NDArray[Any]], meta: dict[str, Any]) -> None:
+    learner = model._fresh(meta["seed"], compensated="comp.weights" in arrays)
+    _check_shapes(arrays, classes=len(meta["classes"]), features=meta["features"], d=learner.size)
+    learner.restore(arrays, meta, meta["learning"])
+    model._classes = label_array(meta["classes"])
+    model._class_weight = arrays.get("class_weight", np.zeros(len(meta["classes"])))
+    model._calibration = Calibration(arrays["calibration"])
+    model._fixed, model._learner = model._settings(), learner
 
 
 def _check_shapes(arrays: dict[str, NDArray[Any]], classes: int, features: int, d: int) -> None:
@@ -130,6 +100,8 @@ def _check_shapes(arrays: dict[str, NDArray[Any]], classes: int, features: int, 
         "expansion.projection": (features, d),
         **{f"{name}.{part}": shape for name in ("main", "comp") for part, shape in stream.items()},
     }
+    if "main.weights" not in arrays:
+        raise ValueError("main.weights are missing")
     for name, array in arrays.items():
         if array.shape != expected.get(name, array.shape):
             raise ValueError(f"{name} has shape {array.shape}, not {expected[name]}")

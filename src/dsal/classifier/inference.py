@@ -11,14 +11,14 @@ from scipy.special import softmax
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from dsal.classifier.calibration import Calibration
 from dsal.classifier.inputs import read_features
-from dsal.classifier.learned import Learned
-from dsal.classifier.options import checked_compensation, is_auto
 from dsal.errors import InputError
 from dsal.head import AnalyticHead
+from dsal.learner import Learner
+from dsal.validation import check_compensation
 
 Array: TypeAlias = NDArray[Any]
-_BLOCK_NUMBERS = 2**22  # of one block of expanded rows
 
 
 class Inference:
@@ -28,7 +28,9 @@ class Inference:
     """
 
     compensation: float | str | None
-    _learned: Learned
+    _learner: Learner
+    _classes: Array
+    _calibration: Calibration
 
     def logits(self, X: Any, dtype: Any = "float64") -> Any:
         """X_M W_M + C X_C W_C, eq. (19): (n x classes), whatever the number of classes.
@@ -46,8 +48,9 @@ class Inference:
 
     def predict(self, X: Any) -> Any:
         """The label of the largest logit, for every row (n,)."""
-        best = self._logits(X).argmax(1)
-        return _like(X, self._learned.classes[best])
+        check_is_fitted(self)
+        best = self._learner.predict(read_features(self, X), self.compensation_)
+        return _like(X, self._classes[best])
 
     def predict_proba(self, X: Any) -> Any:
         """softmax(logits / T), (n x classes), with T fitted to leave-one-out logits: see ``classifier/calibration.py``.
@@ -56,7 +59,7 @@ class Inference:
         average confidence honest; it is no promise for a single class, nor for rows of classes never learned.
         """
         logits = self._logits(X)
-        return _like(X, softmax(logits / self._learned.calibration.temperature, axis=1))
+        return _like(X, softmax(logits / self._calibration.temperature, axis=1))
 
     def top_k(self, X: Any, k: int = 5) -> tuple[Any, Any]:
         """The k most likely labels of every row, best first, and their logits: both (n x k)."""
@@ -64,65 +67,54 @@ class Inference:
         if not 1 <= k <= logits.shape[1]:
             raise InputError(f"k must be between 1 and the number of classes, {logits.shape[1]}; not {k}")
         order = np.argsort(-logits, axis=1, kind="stable")[:, :k]
-        return _like(X, self._learned.classes[order]), _like(X, np.take_along_axis(logits, order, axis=1))
+        return _like(X, self._classes[order]), _like(X, np.take_along_axis(logits, order, axis=1))
 
     def to_torch(self, dtype: torch.dtype = torch.float32) -> AnalyticHead:
         """A ``torch.nn.Module`` of its own, features to logits, with the labels in its attribute ``classes``."""
-        return self._head().copied(dtype)
+        check_is_fitted(self)
+        return self._learner.head(self.compensation_, classes=self._classes.tolist()).copied(dtype)
 
     @property
     def projection_(self) -> Array:
         """The projection, or the kernel's centres (d_in x d_B)."""
         check_is_fitted(self)
-        return self._learned.expansion.projection.cpu().numpy()
+        return self._learner.built().projection.cpu().numpy()
 
     @property
     def coef_main_(self) -> Array:
         """W_M (d_B x classes)."""
         check_is_fitted(self)
-        return self._learned.main.cpu().numpy()
+        return self._learner.weights[0].cpu().numpy()
 
     @property
     def coef_comp_(self) -> Array | None:
         """W_C (d_B x classes), or None if the compensation stream was not learned."""
         check_is_fitted(self)
-        comp = self._learned.comp
-        return None if comp is None else comp.cpu().numpy()
+        weights = self._learner.weights
+        return weights[1].cpu().numpy() if len(weights) > 1 else None
 
     @property
     def compensation_(self) -> float:
         """C in force: ``compensation``, or what the phases learned so far say where that is ``"auto"``."""
         check_is_fitted(self)
-        return self._learned.ratio.ratio if is_auto(self.compensation) else checked_compensation(self.compensation)
+        return self._learner.strength(check_compensation(self.compensation))
 
     @property
     def gamma_(self) -> float:
         """Ridge of the main stream: ``gamma``, or what was chosen in the first phase."""
         check_is_fitted(self)
-        return self._learned.gammas[0]
+        return self._learner.gammas[0]
 
     @property
     def gamma_comp_(self) -> float:
         """Ridge of the compensation stream: ``gamma_comp``, or what was chosen in the first phase."""
         check_is_fitted(self)
-        return self._learned.gammas[1]
-
-    def _head(self) -> AnalyticHead:
-        check_is_fitted(self)
-        return self._learned.head(self.compensation_)
+        return self._learner.gammas[-1]
 
     def _logits(self, X: Any, dtype: Any = "float64") -> Array:
-        head, x, precision = self._head(), read_features(self, X), _precision(dtype)
-        if precision != torch.float64:
-            head = head.copied(precision)
-        backend = self._learned.backend
-        size = max(_BLOCK_NUMBERS // head.main.shape[0], 1)
-        logits = np.empty((len(x), head.main.shape[1]), dtype=np.float32 if precision == torch.float32 else np.float64)
-        with torch.no_grad():
-            for i in range(0, len(x), size):
-                piece = torch.tensor(x[i : i + size], dtype=precision, device=backend.device)
-                logits[i : i + size] = head(piece, backend.product).cpu().numpy()
-        return logits
+        check_is_fitted(self)
+        x, precision = read_features(self, X), _precision(dtype)
+        return self._learner.logits(x, self.compensation_, precision)
 
 
 def _precision(dtype: Any) -> torch.dtype:

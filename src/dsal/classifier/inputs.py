@@ -13,9 +13,9 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from dsal.classifier.labels import columns_of, kind_of, label_array
-from dsal.classifier.sampling import RowKeys, RowSample
 from dsal.errors import InputError
-from dsal.streams import Block
+from dsal.rows import Block, PhaseRows, to_block
+from dsal.sampling import RowKeys, RowSample
 
 _SLICE = 8192  # rows of an array looked at together
 
@@ -61,7 +61,7 @@ def read_rows(estimator: Any, X: Any, y: Any, sample_weight: Any, *, reset: bool
 
 
 @dataclass(frozen=True, eq=False)
-class Phase:
+class Survey:
     """All there is to know about a phase before it is learned, and the way to read it again.
 
     Attributes:
@@ -82,7 +82,7 @@ class Phase:
     _checksum: int
 
     @classmethod
-    def survey(cls, batches: Batches, *, features: int | None, kind: str | None, sample_size: int, seed: int) -> Phase:
+    def of(cls, batches: Batches, *, features: int | None, kind: str | None, sample_size: int, seed: int) -> Survey:
         """Read a phase from end to end and check every row.
 
         Args:
@@ -113,14 +113,24 @@ class Phase:
         totals = np.array([weights[label] for label in ordered])
         return cls(rows, features, label_array(ordered), totals, sample, batches, keys, checksum)
 
-    def blocks(self, classes: NDArray[Any], size: int, device: torch.device) -> Iterator[Block]:
-        """Read the phase again, in blocks of ``size`` rows whatever the size of the batches.
+    def phase(self, classes: NDArray[Any], device: torch.device) -> PhaseRows:
+        """The phase as the learner wants it, for the labels ``classes`` of all columns.
 
-        Raises:
-            InputError: if the rows are not those of the survey, apart from their order.
+        Reading it raises :class:`InputError` if the rows are not those of the survey, apart from their order.
         """
-        for x, y, weight in _regrouped(self._again(), size):
-            yield make_block(x, columns_of(y, classes), weight, device)
+
+        def read(size: int) -> Iterator[Block]:
+            for x, y, weight in _regrouped(self._again(), size):
+                yield to_block(x, columns_of(y, classes), weight, device)
+
+        present = torch.from_numpy(np.sort(columns_of(self.labels, classes))).to(device)
+        return PhaseRows(read, self.rows, present, len(classes), self.rows_for(classes, len(self.sample.keys), device))
+
+    def rows_for(self, classes: NDArray[Any], rows: int, device: torch.device) -> Block:
+        """The first ``rows`` rows of the sample."""
+        some = slice(rows)
+        x, y, weight = self.sample.x[some], self.sample.y[some], self.sample.weight[some]
+        return to_block(x, columns_of(y, classes), weight, device)
 
     def _again(self) -> Iterator[Batch]:
         checksum = 0
@@ -131,15 +141,6 @@ class Phase:
             yield batch
         if checksum != self._checksum:
             raise InputError(_CHANGED)
-
-
-def make_block(x: NDArray[Any], columns: NDArray[np.int64], weight: NDArray[np.float64], device: torch.device) -> Block:
-    """Rows as the streams want them: float64 tensors on the device that computes."""
-    return Block(
-        torch.tensor(x, dtype=torch.float64, device=device),
-        torch.tensor(columns, device=device),
-        None if (weight == 1.0).all() else torch.tensor(weight, device=device),
-    )
 
 
 _CHANGED = (

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from dsal.defaults import EXPANSION_SIZE
+
 
 def tune(
     dataset: Annotated[
@@ -21,7 +23,7 @@ def tune(
         int | None, typer.Option(help="Classes of the base phase.", show_default="half of them")
     ] = None,
     class_order: Annotated[str, typer.Option(help="natural, or the seed of a permutation (1993).")] = "natural",
-    expansion_size: Annotated[int, typer.Option(help="Width d_B of the expansion.")] = 4096,
+    expansion_size: Annotated[int, typer.Option(help="Width d_B of the expansion.")] = EXPANSION_SIZE,
     activation: Annotated[str, typer.Option(help="Activation of the compensation.")] = "tanh",
     seed: Annotated[int, typer.Option(help="Seed of the projection.")] = 0,
     check: Annotated[

@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from dsal.activations import resolve
 from dsal.blas import Lapack
-from dsal.expansion import RandomProjection
+from dsal.learner import Learner
 from dsal.memory import available_bytes
 from dsal.ridge import bytes_needed
-from dsal.streams import Block, DualStream
+from dsal.rows import PhaseRows, from_arrays
 
 WIDTHS = (1024, 2048, 4096, 8192, 16384)  # d_B that people use
 _FEATURES, _CLASSES, _ROUNDS = 112, 100, 3
@@ -143,38 +142,19 @@ class _Learner:
     """Both streams on random features: the first phase, and later ones."""
 
     def __init__(self, size: int, rows: int) -> None:
-        self.expansion = RandomProjection.build(_FEATURES, size, 0, torch.empty(0))
-        self.rows, self.random = rows, np.random.RandomState(1)
-        self.streams = self._fresh()
+        self.size, self.rows, self.random = size, rows, np.random.RandomState(1)
+        self.first()
 
     def first(self) -> None:
         """A first phase."""
-        self.streams = self._fresh()
+        self.learner = Learner(size=self.size, backend=Lapack())
         self.later()
 
     def later(self) -> None:
         """A phase, weights included."""
-        streams = self.streams
-        features = torch.from_numpy(self.random.standard_normal((self.rows, _FEATURES)))
-        columns = torch.arange(self.rows) % _CLASSES
-        block = streams.block_rows
-
-        def read() -> Any:
-            for start in range(0, self.rows, block):
-                yield Block(features[start : start + block], columns[start : start + block])
-
-        streams.learn(read, self.rows, torch.arange(_CLASSES), _CLASSES)
-        streams.main.weights()
-        if streams.comp is not None:
-            streams.comp.weights()
-
-    def _fresh(self) -> DualStream:
-        return DualStream(
-            self.expansion,
-            main_activation=resolve("relu"),
-            activation=resolve("tanh"),
-            gamma=0.1,
-            gamma_comp=0.1,
-            cleanse=True,
-            backend=Lapack(),
-        )
+        features = self.random.standard_normal((self.rows, _FEATURES))
+        columns = np.arange(self.rows) % _CLASSES
+        read = from_arrays(features, columns, self.learner.backend.device)
+        self.learner.learn(PhaseRows(read, self.rows, torch.arange(_CLASSES), _CLASSES))
+        for ridge in self.learner.ridges:
+            ridge.weights()

@@ -6,7 +6,7 @@ training serves ACIL (the main stream), every variant of the compensation stream
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -16,13 +16,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dsal.activations import apply, resolve
-from dsal.blas import Backend, backend_for
+from dsal.activations import resolve
 from dsal.data import Scenario
 from dsal.evaluation.metrics import confusion_counts
 from dsal.evaluation.protocol import Split
-from dsal.expansion import RandomProjection
-from dsal.ridge import Blocks, Ridge
+from dsal.learner import Learner
+from dsal.rows import PhaseRows, from_arrays
+from dsal.streams import Compensation, combined
 
 RATIOS = tuple(round(0.1 * step, 1) for step in range(21))
 """C from 0 to 2: every compensation stream is measured at each, after the last phase."""
@@ -31,7 +31,6 @@ SHOWN_RATIO = 1.0
 MOST_CONFUSIONS = 200
 """Confusion counts of all phases are kept up to this number of classes; beyond it they would take gigabytes."""
 MAIN = "main"
-_BLOCK_BYTES = 2**25  # of one block of expanded rows
 
 Array = NDArray[np.float64]
 
@@ -94,13 +93,16 @@ def train(
         A measurement for ``"main"`` and for the name of each stream.
     """
     train_y, test_y = scenario.positions(data.train_y), scenario.positions(data.test_y)
-    learner = _Learner(data.train_x.shape[1], size, gamma, seed, streams)
-    records = {name: _Record() for name in (MAIN, *(stream.name for stream in streams))}
+    compensations = [Compensation(resolve(stream.activation), stream.cleanse) for stream in streams]
+    learner = Learner(size=size, seed=seed, gamma=gamma, compensations=compensations)
+    names = (MAIN, *(stream.name for stream in streams))
+    records = {name: _Record() for name in names}
     for k, classes in enumerate(scenario.phases):
         rows, tested = scenario.phase_rows(data.train_y, k), scenario.seen_rows(data.test_y, k)
-        learning = learner.learn(data.train_x[rows], train_y[rows], classes)
+        seconds = _learned(learner, data.train_x[rows], train_y[rows], classes)
+        learning = dict(zip(names, seconds, strict=True))
         began = perf_counter()
-        logits = learner.logits(data.test_x[tested])
+        logits = dict(zip(names, learner.outputs(data.test_x[tested]), strict=True))
         testing = perf_counter() - began
         for name, record in records.items():
             record.seconds.append((learning[MAIN] + (learning[name] if name != MAIN else 0.0), testing / len(logits)))
@@ -110,14 +112,14 @@ def train(
             record.grid.append(_hits(_mixed(logits, name, c).argmax(1), test_y[tested], len(scenario.order)))
     totals = np.bincount(test_y, minlength=len(scenario.order)).astype(np.int32)
     return {
-        name: record.closed(_mixed(logits, name, SHOWN_RATIO), totals, learner.stored_bytes(name))
+        name: record.closed(_mixed(logits, name, SHOWN_RATIO), totals, _stored_bytes(learner, 1 if name == MAIN else 2))
         for name, record in records.items()
     }
 
 
 def _mixed(logits: dict[str, Tensor], name: str, ratio: float) -> Tensor:
-    """X_M W_M + C X_C W_C, eq. (19); for the main stream itself without the second term."""
-    return logits[MAIN] if name == MAIN else logits[MAIN] + ratio * logits[name]
+    """Logits of both streams, or of the main stream itself."""
+    return logits[MAIN] if name == MAIN else combined(logits[MAIN], logits[name], ratio)
 
 
 def _hits(predicted: Tensor, true: NDArray[np.int64], classes: int) -> NDArray[np.int32]:
@@ -153,65 +155,18 @@ class _Record:
         )
 
 
-class _Learner:
-    """The ridges of all streams on one random projection; :class:`dsal.streams.DualStream` with more than one other."""
+def _learned(learner: Learner, X: NDArray[Any], y: NDArray[np.int64], classes: range) -> list[float]:
+    """Learn a phase of new classes; returns the seconds of each stream, the main one first."""
+    device = learner.backend.device
+    present = torch.arange(classes.start, classes.stop, device=device)
+    seconds, began = [], perf_counter()
+    for _ in learner.learn_streams(PhaseRows(from_arrays(X, y, device), len(X), present, classes.stop)):
+        seconds.append(perf_counter() - began)
+        began = perf_counter()
+    return seconds
 
-    def __init__(self, features: int, size: int, gamma: float, seed: int, streams: Sequence[Stream]) -> None:
-        self.backend: Backend = backend_for("auto")
-        nothing = torch.empty(0, features, dtype=torch.float64)
-        self.expansion = RandomProjection.build(features, size, seed, nothing).to(self.backend.device)
-        self.main, self.relu = Ridge(size, gamma, self.backend), resolve("relu")
-        self.comps = {stream: Ridge(size, gamma, self.backend) for stream in streams}
 
-    def learn(self, X: NDArray[Any], y: NDArray[np.int64], classes: range) -> dict[str, float]:
-        """Learn a phase of new classes; returns the seconds of each stream."""
-        seconds, began = {}, perf_counter()
-        columns = torch.from_numpy(y).to(self.backend.device)
-        present, seen = self._range(classes), self._range(range(classes.stop))
-        self.main.grow(len(classes))
-        self.main.update(self._main_blocks(X, columns, present), len(X), present)
-        seconds[MAIN] = perf_counter() - began
-        for stream, comp in self.comps.items():
-            began = perf_counter()
-            kept = present if stream.cleanse else seen  # (15)
-            comp.grow(len(classes))
-            weights = self.main.weights(None if kept is seen else kept)
-            comp.update(self._residue_blocks(X, columns, kept, weights, stream.activation), len(X), kept)
-            seconds[stream.name] = perf_counter() - began
-        return seconds
-
-    def logits(self, X: NDArray[Any]) -> dict[str, Tensor]:
-        """X_M W_M, and X_C W_C of each compensation stream: (n x classes seen)."""
-        parts: dict[str, list[Tensor]] = {MAIN: [], **{stream.name: [] for stream in self.comps}}
-        for _, z in self._expanded(X):
-            parts[MAIN].append(self.backend.product(apply(self.relu, z), self.main.weights()))
-            for stream, comp in self.comps.items():
-                x = apply(resolve(stream.activation), z)
-                parts[stream.name].append(self.backend.product(x, comp.weights()))
-        return {name: torch.cat(part) for name, part in parts.items()}
-
-    def stored_bytes(self, name: str) -> int:
-        """The projection, and for each stream in use a packed triangle and Q."""
-        d_in, d = self.expansion.projection.shape
-        return 8 * (d_in * d + (1 if name == MAIN else 2) * (d * (d + 1) // 2 + d * self.main.classes))
-
-    def _main_blocks(self, X: NDArray[Any], columns: Tensor, which: Tensor) -> Blocks:
-        for rows, z in self._expanded(X):
-            yield apply(self.relu, z), (columns[rows, None] == which).double()  # (7)
-
-    def _residue_blocks(
-        self, X: NDArray[Any], columns: Tensor, kept: Tensor, weights: Tensor, activation: str
-    ) -> Blocks:
-        for rows, z in self._expanded(X):
-            fitted = self.backend.product(apply(self.relu, z), weights)
-            yield apply(resolve(activation), z), (columns[rows, None] == kept).double() - fitted  # (13), (14)
-
-    def _expanded(self, X: NDArray[Any]) -> Iterator[tuple[slice, Tensor]]:
-        step = min(max(_BLOCK_BYTES // (8 * self.main.size), 64), 8192)
-        for start in range(0, len(X), step):
-            features = torch.from_numpy(np.asarray(X[start : start + step], dtype=np.float64))
-            z = self.expansion(features.to(self.backend.device), self.backend.product)
-            yield slice(start, start + step), z
-
-    def _range(self, classes: range) -> Tensor:
-        return torch.arange(classes.start, classes.stop, device=self.backend.device)
+def _stored_bytes(learner: Learner, streams: int) -> int:
+    """The projection, and for each stream in use a packed triangle and Q."""
+    d_in, d = learner.built().projection.shape
+    return 8 * (d_in * d + streams * (d * (d + 1) // 2 + d * learner.classes))

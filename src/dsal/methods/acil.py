@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
-from numpy.typing import NDArray
-
-from dsal.methods.analytic import Analytic, Streams
-from dsal.methods.contract import Samples
+from dsal.defaults import EXPANSION_SIZE, GAMMA
+from dsal.distributed import current
+from dsal.learner import Learner
+from dsal.methods.analytic import Analytic
+from dsal.streams import Auto
 
 
 class ACIL(Analytic):
@@ -17,20 +15,22 @@ class ACIL(Analytic):
     Args:
         expansion: name of the expansion.
         expansion_size: d_B.
-        gamma: ridge penalty.
+        gamma: ridge penalty; ``"auto"`` chooses it in phase 0 by answers for rows left out.
         seed: of the expansion.
     """
 
-    takes_returning_classes = True
-    options = ("expansion", "expansion_size", "gamma", "seed")
     seed_varies = "the random expansion"
     trials = tuple({"gamma": value} for value in (0.1, 0.01, 1.0, 10.0, 100.0, 1000.0))
 
     def __init__(
-        self, *, expansion: str = "random", expansion_size: int = 4096, gamma: float = 0.1, seed: int = 0
+        self,
+        *,
+        expansion: str = "random",
+        expansion_size: int = EXPANSION_SIZE,
+        gamma: float | Auto = GAMMA,
+        seed: int = 0,
     ) -> None:
         self.expansion, self.expansion_size, self.gamma, self.seed = expansion, expansion_size, gamma, seed
-        self._streams = Streams(**self._options(), gamma_comp=gamma, compensation=0.0, activation="identity")
-
-    def _learn(self, X: Samples, y: NDArray[np.int64], classes: Sequence[int]) -> None:
-        self._streams.learn(X, y, classes)
+        self._learner = Learner(
+            expansion=expansion, size=expansion_size, seed=seed, gamma=gamma, compensations=(), team=current()
+        )

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dsal.blas import backend_for
+from dsal.defaults import EXPANSION_SIZE, GAMMA
 from dsal.errors import InputError
 from dsal.expansion import RandomProjection
 from dsal.methods.arrays import Array, ArrayMethod, Labels, grown, nothing
@@ -35,7 +36,7 @@ class AIR(ArrayMethod):
     seed_varies = "the random expansion"
     trials = tuple({"gamma": value} for value in (0.1, 0.01, 1.0, 10.0, 100.0, 1000.0))
 
-    def __init__(self, *, expansion_size: int = 4096, gamma: float = 0.1, seed: int = 0) -> None:
+    def __init__(self, *, expansion_size: int = EXPANSION_SIZE, gamma: float = GAMMA, seed: int = 0) -> None:
         if expansion_size < 1 or gamma <= 0.0:
             raise InputError(f"expansion_size must be 1 or more and gamma above 0, got {expansion_size}, {gamma}")
         self.expansion_size, self.gamma, self.seed = expansion_size, gamma, seed

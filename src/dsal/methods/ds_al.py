@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
-from numpy.typing import NDArray
-
-from dsal.methods.analytic import Analytic, Streams
-from dsal.methods.contract import Samples
+from dsal.activations import resolve
+from dsal.defaults import COMPENSATION, EXPANSION_SIZE, GAMMA
+from dsal.distributed import current
+from dsal.errors import InputError
+from dsal.learner import Learner
+from dsal.methods.analytic import Analytic
+from dsal.streams import Auto, Compensation
+from dsal.validation import check_compensation
 
 
 class DSAL(Analytic):
@@ -17,15 +18,15 @@ class DSAL(Analytic):
     Args:
         expansion: name of the expansion.
         expansion_size: d_B.
-        gamma: ridge of the main stream.
-        gamma_comp: ridge of the compensation stream; ``gamma`` by default.
-        compensation: C; with 0 this is ACIL.
+        gamma: ridge of the main stream; ``"auto"`` chooses it in phase 0 by answers for rows left out.
+        gamma_comp: ridge of the compensation stream; ``gamma`` by default; ``"auto"`` chooses it likewise.
+        compensation: C; with 0 this is ACIL; ``"auto"`` follows the leave-one-out errors of the phases.
         activation: sigma_C, of the compensation stream.
+        main_activation: sigma_M, of the main stream.
+        cleanse: previous label cleansing (PLC).
         seed: of the expansion.
     """
 
-    takes_returning_classes = True
-    options = ("expansion", "expansion_size", "gamma", "gamma_comp", "compensation", "activation", "seed")
     seed_varies = "the random expansion"
     trials = tuple(
         {"compensation": c, "gamma": gamma}
@@ -36,17 +37,28 @@ class DSAL(Analytic):
         self,
         *,
         expansion: str = "random",
-        expansion_size: int = 4096,
-        gamma: float = 0.1,
-        gamma_comp: float | None = None,
-        compensation: float = 0.6,
+        expansion_size: int = EXPANSION_SIZE,
+        gamma: float | Auto = GAMMA,
+        gamma_comp: float | Auto | None = None,
+        compensation: float | Auto = COMPENSATION,
         activation: str = "tanh",
+        main_activation: str = "relu",
+        cleanse: bool = True,
         seed: int = 0,
     ) -> None:
+        if check_compensation(compensation) is None:
+            raise InputError('compensation must be a number from 0 up or "auto", not None')
         self.expansion, self.expansion_size, self.seed = expansion, expansion_size, seed
         self.gamma, self.gamma_comp = gamma, gamma if gamma_comp is None else gamma_comp
         self.compensation, self.activation = compensation, activation
-        self._streams = Streams(**self._options())
-
-    def _learn(self, X: Samples, y: NDArray[np.int64], classes: Sequence[int]) -> None:
-        self._streams.learn(X, y, classes)
+        self.main_activation, self.cleanse = main_activation, cleanse
+        stream = Compensation(resolve(activation), cleanse, self.gamma_comp)
+        self._learner = Learner(
+            expansion=expansion,
+            size=expansion_size,
+            seed=seed,
+            gamma=gamma,
+            main_activation=main_activation,
+            compensations=() if compensation == 0 else (stream,),
+            team=current(),
+        )

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
-from numpy.typing import NDArray
-
+from dsal.defaults import EXPANSION_SIZE, GAMMA
+from dsal.distributed import current
 from dsal.errors import InputError
-from dsal.methods.analytic import Analytic, Streams
-from dsal.methods.contract import Samples
+from dsal.learner import Learner
+from dsal.methods.analytic import Analytic
+from dsal.streams import Auto
 
 
 class GKEAL(Analytic):
@@ -26,31 +24,24 @@ class GKEAL(Analytic):
         seed: of the choice of centres.
     """
 
-    takes_returning_classes = True
-    options = ("expansion_size", "gamma", "width", "seed")
     seed_varies = "the choice of centres"
     trials = tuple(
         {"gamma": gamma, "width": width}
         for gamma, width in ((0.1, 1.0), (0.01, 1.0), (1e-3, 1.0), (1e-4, 1.0), (1e-3, 0.7), (1e-4, 0.7))
     )
 
-    def __init__(self, *, expansion_size: int = 4096, gamma: float = 0.1, width: float = 1.0, seed: int = 0) -> None:
+    def __init__(
+        self, *, expansion_size: int = EXPANSION_SIZE, gamma: float | Auto = GAMMA, width: float = 1.0, seed: int = 0
+    ) -> None:
         if width <= 0.0:
             raise InputError(f"width must be above 0, got {width}")
         self.expansion_size, self.gamma, self.width, self.seed = expansion_size, gamma, width, seed
-        self._streams = Streams(
+        self._learner = Learner(
             expansion="gaussian",
-            expansion_size=expansion_size,
-            gamma=gamma,
-            gamma_comp=gamma,
-            compensation=0.0,
-            activation="identity",
+            expansion_options={"width": width},
+            size=expansion_size,
             seed=seed,
+            gamma=gamma,
+            compensations=(),
+            team=current(),
         )
-
-    def _learn(self, X: Samples, y: NDArray[np.int64], classes: Sequence[int]) -> None:
-        expansion = None
-        if not self.classes_seen:
-            expansion = self._streams.build_expansion(X)
-            expansion.get_buffer("width").mul_(self.width)
-        self._streams.learn(X, y, classes, expansion)

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from dsal.defaults import EXPANSION_SIZE, GAMMA
 from dsal.errors import InputError
-from dsal.methods.analytic import Streams
+from dsal.methods.acil import ACIL
 from dsal.methods.arrays import Array, ArrayMethod, grown, nothing
 from dsal.methods.contract import Samples
 
@@ -54,31 +55,23 @@ class JointRidge(_Joint):
     seed_varies = "the random expansion"
     trials = tuple({"gamma": value} for value in (0.1, 0.01, 1.0, 10.0, 100.0, 1000.0))
 
-    def __init__(self, *, expansion_size: int = 4096, gamma: float = 0.1, seed: int = 0) -> None:
+    def __init__(self, *, expansion_size: int = EXPANSION_SIZE, gamma: float = GAMMA, seed: int = 0) -> None:
         super().__init__()
         self.expansion_size, self.gamma, self.seed = expansion_size, gamma, seed
-        self._streams = self._fresh()
+        self._ridge = self._fresh()
 
     def _fit(self, X: Samples, y: NDArray[np.int64]) -> None:
-        streams = self._fresh()
-        streams.learn(X, y, range(int(y.max()) + 1))
-        self._streams = streams
+        ridge = self._fresh()
+        ridge._learn(X, y, range(int(y.max()) + 1))
+        self._ridge = ridge
 
     def _scores(self, X: Array) -> Array:
-        if not self._streams.classes_seen:  # the samples were loaded: they are all that is kept
+        if not self._ridge.classes_seen:  # the samples were loaded: they are all that is kept
             self._fit(self.samples_, self.labels_)
-        return self._streams.scores(X)
+        return self._ridge.scores(X)
 
-    def _fresh(self) -> Streams:
-        return Streams(
-            expansion="random",
-            expansion_size=self.expansion_size,
-            gamma=self.gamma,
-            gamma_comp=self.gamma,
-            compensation=0.0,
-            activation="identity",
-            seed=self.seed,
-        )
+    def _fresh(self) -> ACIL:
+        return ACIL(expansion_size=self.expansion_size, gamma=self.gamma, seed=self.seed)
 
 
 class JointLogistic(_Joint):

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dsal.blas import Backend, LinAlgError, backend_for
+from dsal.defaults import EXPANSION_SIZE
 from dsal.errors import InputError
 from dsal.methods.arrays import Array, ArrayMethod, Labels, grown, nothing
 from dsal.methods.contract import Samples
@@ -34,7 +35,7 @@ class RanPAC(ArrayMethod):
     takes_returning_classes = True
     seed_varies = "the random projection and the split that chooses the penalty"
 
-    def __init__(self, *, expansion_size: int = 4096, seed: int = 0) -> None:
+    def __init__(self, *, expansion_size: int = EXPANSION_SIZE, seed: int = 0) -> None:
         if expansion_size < 1:
             raise InputError(f"expansion_size must be 1 or more, got {expansion_size}")
         self.expansion_size, self.seed = expansion_size, seed

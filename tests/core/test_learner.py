@@ -1,4 +1,4 @@
-"""Both streams against the paper's own recursion."""
+"""The learner against the paper's own recursion."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from dsal.activations import activations, apply, name_of, resolve
 from dsal.blas import Backend, Lapack, Torch
 from dsal.errors import InputError, UnknownNameError
 from dsal.expansion import RandomProjection
-from dsal.head import AnalyticHead
-from dsal.streams import Block, DualStream, Reader
+from dsal.learner import Learner
+from dsal.ridge import Ridge
+from dsal.rows import Block, PhaseRows, Reader
+from dsal.streams import Compensation, cleansed
 
 from .conftest import Rows
 from .oracle import Array, PaperDSAL, joint_weights, one_hot, relu
@@ -24,51 +26,42 @@ GAMMA, GAMMA_COMP, C = 0.1, 0.3, 0.6
 PHASES = [(0, 50), (50, 60), (60, 61), (61, 80), (80, 100)]
 
 
-def streams_of(size: int, *, cleanse: bool = True, comp: bool = True, backend: Backend | None = None) -> DualStream:
-    return DualStream(
-        RandomProjection.build(64, size, seed=0, rows=torch.empty(0, 64)),
-        main_activation=torch.relu,
-        activation=torch.tanh if comp else None,
+def learner_of(size: int, *, cleanse: bool = True, comp: bool = True, backend: Backend | None = None) -> Learner:
+    return Learner(
+        size=size,
         gamma=GAMMA,
-        gamma_comp=GAMMA_COMP,
-        cleanse=cleanse,
+        compensations=(Compensation(torch.tanh, cleanse, GAMMA_COMP),) if comp else (),
         backend=backend or Lapack(),
     )
 
 
-def reader(x: Array, y: NDArray[np.int64], size: int = 128, weight: Array | None = None) -> Reader:
-    def read() -> Iterator[Block]:
-        for i in range(0, len(x), size):
-            chosen = slice(i, i + size)
+def projection(size: int) -> Array:
+    return RandomProjection.build(64, size, seed=0, rows=torch.empty(0, 64)).projection.numpy()
+
+
+def reader(x: Array, y: NDArray[np.int64], size: int | None = 128, weight: Array | None = None) -> Reader:
+    def read(asked: int) -> Iterator[Block]:
+        step = size or asked
+        for i in range(0, len(x), step):
+            chosen = slice(i, i + step)
             weights = None if weight is None else torch.tensor(weight[chosen])
             yield Block(torch.tensor(x[chosen].copy()), torch.tensor(y[chosen].copy()), weights)
 
     return read
 
 
-def learn(streams: DualStream, x: Array, y: NDArray[np.int64], size: int = 128, weight: Array | None = None) -> None:
-    classes = max(streams.main.classes, int(y.max()) + 1)
-    _, first = np.unique(y, return_index=True)
-    present = torch.tensor(y[np.sort(first)])  # in order of appearance
-    streams.learn(reader(x, y, size, weight), len(x), present, classes)
+def learn(learner: Learner, x: Array, y: NDArray[np.int64], size: int = 128, weight: Array | None = None) -> None:
+    classes = max(learner.classes, int(y.max()) + 1)
+    learner.learn(PhaseRows(reader(x, y, size, weight), len(x), torch.tensor(np.unique(y)), classes))
 
 
-def logits(streams: DualStream, x: Array, compensation: float = C) -> Array:
-    head = AnalyticHead(
-        streams.expansion,
-        main_activation=streams.main_activation,
-        main=streams.main.weights(),
-        activation=torch.tanh,
-        comp=None if streams.comp is None else streams.comp.weights(),
-        compensation=compensation,
-        classes=[],
-    )
-    return head(torch.tensor(x)).numpy()  # type: ignore[no-any-return]
+def logits(learner: Learner, x: Array, compensation: float = C) -> Array:
+    return learner.logits(x, compensation)
 
 
 @pytest.fixture(scope="module")
 def paper(rows: Rows) -> PaperDSAL:
-    oracle = PaperDSAL(streams_of(512).expansion.projection.numpy(), GAMMA, GAMMA_COMP)
+    oracle = PaperDSAL(projection(512), GAMMA, GAMMA_COMP)
     for phase in PHASES:
         oracle.learn(*rows.phase(*phase))
     return oracle
@@ -76,20 +69,19 @@ def paper(rows: Rows) -> PaperDSAL:
 
 @pytest.mark.parametrize("backend", [Lapack(), Torch(torch.device("cpu"))], ids=["Lapack", "Torch"])
 def test_the_papers_equations(rows: Rows, paper: PaperDSAL, backend: Backend) -> None:
-    streams = streams_of(512, backend=backend)
+    learner = learner_of(512, backend=backend)
     for phase in PHASES:
-        learn(streams, *rows.phase(*phase))
+        learn(learner, *rows.phase(*phase))
     for compensation in (0.0, C, 1.4):
-        difference = logits(streams, rows.new, compensation) - paper.logits(rows.new, compensation)
+        difference = logits(learner, rows.new, compensation) - paper.logits(rows.new, compensation)
         assert np.abs(difference).max() <= 1e-8
-    assert streams.comp is not None
     assert np.abs(paper.w_comp).max() > 1e-3  # the second stream does say something
-    np.testing.assert_allclose(streams.comp.weights(), paper.w_comp, atol=1e-9)
+    np.testing.assert_allclose(learner.weights[1], paper.w_comp, atol=1e-9)
 
 
 @pytest.mark.parametrize("size", [1, 37, 10**6])
 def test_neither_batch_size_nor_order_inside_a_phase_matters(rows: Rows, size: int) -> None:
-    one, other = streams_of(256), streams_of(256)
+    one, other = learner_of(256), learner_of(256)
     random = np.random.default_rng(0)
     for phase in [(0, 50), (50, 55), (55, 56)]:
         x, y = rows.phase(*phase)
@@ -125,23 +117,22 @@ def test_classes_may_come_back(rows: Rows, cleanse: bool) -> None:
         (rows.x[again][::-1], rows.y[again][::-1]),  # all classes, in reverse
         rows.phase(10, 12),
     ]
-    streams = streams_of(128, cleanse=cleanse)
+    learner = learner_of(128, cleanse=cleanse)
     for x, y in phases:
-        learn(streams, x, y)
+        learn(learner, x, y)
 
     def kept(k: int, y: NDArray[np.int64]) -> Array:
         return np.ones(100) if k == 0 or not cleanse else np.isin(np.arange(100), y).astype(float)
 
-    main, comp = additive(phases, streams.expansion.projection.numpy(), kept)
-    np.testing.assert_allclose(streams.main.weights(), main, atol=1e-9)
-    assert streams.comp is not None
-    np.testing.assert_allclose(streams.comp.weights(), comp, atol=1e-9)
-    without = additive(phases, streams.expansion.projection.numpy(), lambda k, y: np.ones(100))[1]
+    main, comp = additive(phases, learner.built().projection.numpy(), kept)
+    np.testing.assert_allclose(learner.weights[0], main, atol=1e-9)
+    np.testing.assert_allclose(learner.weights[1], comp, atol=1e-9)
+    without = additive(phases, learner.built().projection.numpy(), lambda k, y: np.ones(100))[1]
     assert (np.abs(without - comp).max() > 1e-4) == cleanse
 
 
-def test_weights_are_repetitions_in_both_streams(rows: Rows) -> None:
-    one, other = streams_of(64), streams_of(64)
+def test_weights_are_repetitions_in_both_learner(rows: Rows) -> None:
+    one, other = learner_of(64), learner_of(64)
     times = np.random.default_rng(0).integers(1, 4, len(rows.x))
     for phase in [(0, 60), (60, 100)]:
         x, y = rows.phase(*phase)
@@ -152,77 +143,108 @@ def test_weights_are_repetitions_in_both_streams(rows: Rows) -> None:
 
 
 def test_the_main_stream_alone(rows: Rows) -> None:
-    both, alone = streams_of(128), streams_of(128, comp=False)
+    both, alone = learner_of(128), learner_of(128, comp=False)
     for phase in PHASES:
         learn(both, *rows.phase(*phase))
         learn(alone, *rows.phase(*phase))
-    assert alone.comp is None
-    assert np.array_equal(logits(alone, rows.new), logits(both, rows.new, compensation=0.0))
+    assert len(alone.ridges) == 1
+    assert np.array_equal(logits(alone, rows.new, compensation=0.0), logits(both, rows.new, compensation=0.0))
 
 
 @pytest.mark.parametrize("fails_in_pass", [1, 2])
 @pytest.mark.parametrize("fresh", [True, False])
 def test_a_phase_that_fails_leaves_every_bit_of_both_streams(rows: Rows, fails_in_pass: int, fresh: bool) -> None:
-    streams = streams_of(64)
+    learner = learner_of(64)
     if not fresh:
-        learn(streams, *rows.phase(0, 50))
-    before = {name: array.tobytes() for name, array in streams.state().items()}
+        learn(learner, *rows.phase(0, 50))
+    before = {name: array.tobytes() for name, array in learner.state().items()}
     x, y = rows.phase(50, 60)
     passes = 0
 
-    def failing() -> Iterator[Block]:
+    def failing(size: int) -> Iterator[Block]:
         nonlocal passes
         passes += 1
-        yield from reader(x, y)()
-        if passes == fails_in_pass:
+        yield from reader(x, y)(size)
+        if passes == fails_in_pass + fresh:  # a fresh learner looks at the width of the first row
             raise OSError("the disk is gone")
 
     with pytest.raises(OSError, match="the disk is gone"):
-        streams.learn(failing, len(x), torch.arange(50, 60), 60)
-    assert {name: array.tobytes() for name, array in streams.state().items()} == before
-    assert streams.main._empty == fresh
+        learner.learn(PhaseRows(failing, len(x), torch.arange(50, 60), 60))
+    assert {name: array.tobytes() for name, array in learner.state().items()} == before
+    assert (learner.main is None) == fresh
 
 
-def test_leaving_one_out_of_both_streams(rows: Rows) -> None:
+def test_leaving_one_out_of_both_learner(rows: Rows) -> None:
     """The compensation stream leaves out one row of its sums, with all residues as they were."""
-    streams = streams_of(64)
-    learn(streams, *rows.phase(0, 90))
+    learner = learner_of(64)
+    learn(learner, *rows.phase(0, 90))
     x, y = rows.phase(90, 100)
-    learn(streams, x, y)
+    learn(learner, x, y)
     present = torch.arange(90, 100)
     chosen = np.arange(0, len(x), 29)
-    got = streams.leave_one_out(Block(torch.tensor(x[chosen]), torch.tensor(y[chosen])), present, False, C).numpy()
+    block = Block(torch.tensor(x[chosen]), torch.tensor(y[chosen]))
+    parts = learner.leave_one_out(block, present, first=False)
+    got = (parts[0] + C * parts[1]).numpy()
 
-    z = x @ streams.expansion.projection.numpy()
-    residue = one_hot(y, 100) - relu(z) @ streams.main.weights().numpy()
+    z = x @ learner.built().projection.numpy()
+    residue = one_hot(y, 100) - relu(z) @ learner.weights[0].numpy()
     residue[:, :90] = 0.0
     for place, i in enumerate(chosen):
-        main, comp = streams_of(64), streams_of(64)
+        main, comp = learner_of(64), Ridge(64, GAMMA_COMP)
         learn(main, *rows.phase(0, 90))
-        main.learn(reader(np.delete(x, i, 0), np.delete(y, i)), len(x) - 1, present, 100)
-        assert comp.comp is not None
-        assert streams.comp is not None
-        comp.comp.grow(100)
-        comp.comp.merge(streams.comp, torch.arange(100))
-        comp.comp.subtract([(torch.tensor(np.tanh(z[i : i + 1])), torch.tensor(residue[i : i + 1]))])
-        expected = relu(z[i]) @ main.main.weights().numpy() + C * np.tanh(z[i]) @ comp.comp.weights().numpy()
+        main.learn(PhaseRows(reader(np.delete(x, i, 0), np.delete(y, i)), len(x) - 1, present, 100))
+        comp.grow(100)
+        comp.merge(learner.comps[0], torch.arange(100))
+        comp.subtract([(torch.tensor(np.tanh(z[i : i + 1])), torch.tensor(residue[i : i + 1]))])
+        expected = relu(z[i]) @ main.weights[0].numpy() + C * np.tanh(z[i]) @ comp.weights().numpy()
         np.testing.assert_allclose(got[place], expected, atol=1e-9)
 
 
 def test_of_a_row_of_weight_three_one_is_left_out(rows: Rows) -> None:
     weight = np.ones(len(rows.x))
     weight[[5, 6]] = 3.0, 0.25
-    streams, fewer, without = (streams_of(64, comp=False) for _ in range(3))
-    learn(streams, rows.x, rows.y, weight=weight)
+    learner, fewer, without = (learner_of(64, comp=False) for _ in range(3))
+    learn(learner, rows.x, rows.y, weight=weight)
     block = Block(torch.tensor(rows.x[5:7]), torch.tensor(rows.y[5:7]), torch.tensor(weight[5:7]))
-    got = streams.leave_one_out(block, torch.arange(100), True, 0.0).numpy()
+    got = learner.leave_one_out(block, torch.arange(100), first=True)[0].numpy()
     weight[5] = 2.0
     learn(fewer, rows.x, rows.y, weight=weight)
-    np.testing.assert_allclose(got[0], logits(fewer, rows.x[5:6])[0], atol=1e-9)
+    np.testing.assert_allclose(got[0], logits(fewer, rows.x[5:6], 0.0)[0], atol=1e-9)
     weight[5] = 3.0
     others = np.arange(len(rows.x)) != 6
     learn(without, rows.x[others], rows.y[others], weight=weight[others])
-    np.testing.assert_allclose(got[1], logits(without, rows.x[6:7])[0], atol=1e-9)
+    np.testing.assert_allclose(got[1], logits(without, rows.x[6:7], 0.0)[0], atol=1e-9)
+
+
+@pytest.mark.parametrize("present", [[0], [1, 3], [0, 1, 2, 3]])
+def test_cleansing_zeroes_the_columns_of_absent_classes_and_nothing_else(present: list[int]) -> None:
+    residue = torch.randn(5, 4, dtype=torch.float64)
+    clean = cleansed(residue, torch.tensor(present))
+    for column in range(4):
+        expected = residue[:, column] if column in present else torch.zeros(5, dtype=torch.float64)
+        assert torch.equal(clean[:, column], expected)
+
+
+def test_several_compensation_streams_on_one_main_stream(rows: Rows) -> None:
+    """Each learns as if it were alone, and a caller that stops between two of them has learned nothing."""
+    kinds = (Compensation(torch.tanh, True, GAMMA_COMP), Compensation(torch.sigmoid, False))
+    several = Learner(size=64, gamma=GAMMA, compensations=kinds, backend=Lapack())
+    alone = [Learner(size=64, gamma=GAMMA, compensations=(kind,), backend=Lapack()) for kind in kinds]
+    for phase in [(0, 50), (50, 60)]:
+        for each in (several, *alone):
+            learn(each, *rows.phase(*phase))
+    outputs = several.outputs(rows.new)
+    for number, each in enumerate(alone, start=1):
+        assert torch.equal(outputs[0], each.outputs(rows.new)[0])
+        assert torch.equal(outputs[number], each.outputs(rows.new)[1])
+    before = {name: array.tobytes() for name, array in several.state().items()}
+    x, y = rows.phase(60, 70)
+    steps = several.learn_streams(PhaseRows(reader(x, y), len(x), torch.arange(60, 70), 70))
+    assert next(steps) == 0
+    assert next(steps) == 1
+    steps.close()
+    assert {name: array.tobytes() for name, array in several.state().items()} == before
+    assert several.classes == 60
 
 
 def test_activations_by_name() -> None:

@@ -7,11 +7,15 @@ more than the square that it has anyway, and two chunks.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
 
 from dsal.distributed.team import Team
 from dsal.ridge import Blocks, Ridge
+from dsal.rows import Block
 
 CHUNK_BYTES = 2**26  # handed over at once: much beside the latency of a network, little beside a square
 
@@ -25,18 +29,38 @@ def update_together(ridge: Ridge, blocks: Blocks, columns: Tensor, team: Team) -
         columns: which columns of Q the columns of Y are.
         team: all ranks, each of which calls this.
     """
-    with ridge.gathering(keep=team.leads) as (gram, targets):
+    ridge.carried = ridge.solved = None
+    with ridge.as_gram() if team.leads else _zeroed(ridge) as gram:
         for x, y in blocks:
             ridge.add_targets(x, y, columns)
             ridge.backend.add_rows_to_gram_(gram, x)
         reduce_triangle_(gram, team)
         for some in columns.split(_per_chunk(len(gram))):
-            sums = targets.T[some]  # (some x d): a copy
+            sums = ridge.targets.T[some]  # (some x d): a copy
             team.reduce_(sums)
-            targets.T[some] = sums
-    weights = ridge.weights().T.contiguous() if team.leads else torch.empty_like(targets.T)
+            ridge.targets.T[some] = sums
+    ridge.empty = not team.leads
+    weights = ridge.weights().T.contiguous() if team.leads else torch.empty_like(ridge.targets.T)
     team.broadcast_(weights)
-    ridge.adopt(weights.T)
+    ridge.solved = weights.T
+
+
+@contextmanager
+def _zeroed(ridge: Ridge) -> Iterator[Tensor]:
+    """Offer the square for sums of this phase's rows alone; Q starts from zero too."""
+    ridge.targets.zero_()
+    yield ridge.square.zero_()
+
+
+def share(blocks: Iterable[Block], team: Team) -> Iterator[Block]:
+    """This rank's rows of each block; of several blocks together, so that they are as large as those read."""
+    held: list[Block] = []
+    for block in blocks:
+        held.append(block.cut(team.share(len(block.features))))
+        if len(held) == team.size:
+            yield from _joined(held)
+            held = []
+    yield from _joined(held)
 
 
 def reduce_triangle_(square: Tensor, team: Team, chunk_bytes: int = CHUNK_BYTES) -> None:
@@ -61,3 +85,13 @@ def reduce_triangle_(square: Tensor, team: Team, chunk_bytes: int = CHUNK_BYTES)
 def _per_chunk(d: int, chunk_bytes: int = CHUNK_BYTES) -> int:
     """Columns of d numbers that fit into a chunk."""
     return max(chunk_bytes // (8 * d), 1)
+
+
+def _joined(blocks: list[Block]) -> Iterator[Block]:
+    """One block of all their rows; none where there are none."""
+    if len(blocks) > 1:
+        features, columns = torch.cat([b.features for b in blocks]), torch.cat([b.columns for b in blocks])
+        plain = all(b.weight is None for b in blocks)
+        weights = [torch.ones_like(b.features[:, 0]) if b.weight is None else b.weight for b in blocks]
+        blocks = [Block(features, columns, None if plain else torch.cat(weights))]
+    yield from (block for block in blocks if len(block.columns))

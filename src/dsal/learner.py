@@ -1,0 +1,438 @@
+"""DS-AL, the whole learner: one expansion, a main stream, and compensation streams on its residue.
+
+    main            X_M = sigma_M(B(F))  learns  Y                            eqs. (7), (11), (12)
+    compensation    X_C = sigma_C(B(F))  learns  Y - X_M W_M, cleansed        eqs. (13)-(18)
+    output          X_M W_M + C X_C W_C                                       eq. (19)
+
+A phase is read twice: the residue is taken against the weights at the *end* of the phase, as in the paper, so neither
+the batch size nor the order of rows inside a phase changes what is learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dsal.activations import Activation, apply, resolve
+from dsal.blas import Array, Backend, backend_for
+from dsal.defaults import EXPANSION_SIZE, GAMMA
+from dsal.distributed import ALONE, Team
+from dsal.errors import InputError
+from dsal.expansion import Expansion, expansions
+from dsal.gathering import share, update_together
+from dsal.head import AnalyticHead
+from dsal.memory import require
+from dsal.packing import pack, unpack
+from dsal.ridge import Blocks, Ridge, bytes_needed
+from dsal.rollback import rollback
+from dsal.rows import Block, PhaseRows, pick
+from dsal.scoring import best_columns
+from dsal.streams import Auto, Compensation, cleansed, combined, one_hot, residue
+from dsal.tuning import GAMMA_ROWS, RatioFit, choose_gammas
+from dsal.validation import check_gamma, check_positive, check_size, is_auto
+
+_BLOCK_BYTES = 2**25  # of one block of expanded rows: large enough for BLAS, small beside the squares
+_SCORED_NUMBERS = 2**22  # of one block of expanded rows while logits are computed
+
+
+class Learner:
+    """The streams on one expansion, which is made when the first phase comes.
+
+    In a team of processes all are given the same phases; each learns its share of the rows, and rank 0 keeps the state.
+    If a method raises, nothing has changed.
+
+    Args:
+        expansion: name of the expansion.
+        expansion_options: keywords for its ``build``.
+        size: d_B.
+        seed: of the expansion, and of the rows that stand for a phase.
+        gamma: ridge of the main stream, or ``"auto"`` to choose it in the first phase.
+        main_activation: sigma_M: a name, or a function of tensors.
+        compensations: the compensation streams; none for the main stream alone (ACIL), at half the memory and time.
+        backend: where to compute; the fastest device by default.
+        team: the processes that learn together.
+
+    Attributes:
+        expansion: B; None before the first phase.
+        main: the main stream; None before the first phase and in a learner restored without its learning part.
+        comps: the compensation streams, in the order of ``compensations``.
+        gammas: ridges in force, of the main stream and of each compensation stream.
+        ratio: what C ``"auto"`` is made of.
+        phases: how many were learned.
+    """
+
+    def __init__(
+        self,
+        *,
+        expansion: str = "random",
+        expansion_options: Mapping[str, Any] | None = None,
+        size: int = EXPANSION_SIZE,
+        seed: int = 0,
+        gamma: float | Auto = GAMMA,
+        main_activation: str | Activation = "relu",
+        compensations: Sequence[Compensation] = (Compensation(),),
+        backend: Backend | None = None,
+        team: Team = ALONE,
+    ) -> None:
+        self.kind, self.size, self.seed = expansions.get(expansion), check_size(size), seed
+        self.expansion_options = dict(expansion_options or {})
+        self.gamma, self.main_activation = check_gamma("gamma", gamma), resolve(main_activation)
+        self.compensations = tuple(compensations)
+        for stream in self.compensations:
+            if stream.gamma is not None:
+                check_gamma("gamma_comp", stream.gamma)
+        self.backend, self.team = backend or backend_for("auto"), team
+        self.expansion: Expansion | None = None
+        self.main: Ridge | None = None
+        self.comps: tuple[Ridge, ...] = ()
+        self.gammas: tuple[float, ...] = ()
+        self.ratio, self.phases = RatioFit(), 0
+        self._frozen: tuple[Tensor, ...] | None = None  # the weights, where there is no learning part
+        self._guarded = False
+
+    @property
+    def classes(self) -> int:
+        """Number of columns."""
+        if self._frozen is not None:
+            return self._frozen[0].shape[1]
+        return 0 if self.main is None else self.main.classes
+
+    @property
+    def exemplar_free(self) -> bool:
+        """Whether the expansion holds no rows of the first phase."""
+        return not self.kind.wants_rows
+
+    @property
+    def block_rows(self) -> int:
+        """How many rows a block should have; results do not depend on it beyond rounding."""
+        return min(max(_BLOCK_BYTES // (8 * self.size), 64), 8192)
+
+    @property
+    def rows_wanted(self) -> int:
+        """How many rows of the first phase are needed to make the expansion and to choose gamma."""
+        chooses = is_auto(self.gamma) or any(is_auto(stream.gamma) for stream in self.compensations)
+        return max(GAMMA_ROWS if chooses else 0, self.size if self.kind.wants_rows else 0)
+
+    @property
+    def weights(self) -> tuple[Tensor, ...]:
+        """W (d_B x classes) of the main stream and of each compensation stream."""
+        return self._frozen or tuple(ridge.weights() for ridge in self.ridges)
+
+    @property
+    def ridges(self) -> tuple[Ridge, ...]:
+        """The main stream and the compensation streams, or an error that says why there are none."""
+        self.check_learns()
+        return () if self.main is None else (self.main, *self.comps)
+
+    def check_learns(self) -> None:
+        """Raise :class:`InputError` if this learner was restored without its learning part."""
+        if self._frozen is not None:
+            raise InputError(
+                "this model was saved without its learning part: it can predict, but neither learn, forget nor merge; "
+                "save with learning=True to go on learning"
+            )
+
+    def learn(self, phase: PhaseRows) -> None:
+        """Learn one phase."""
+        for _ in self.learn_streams(phase):
+            pass
+
+    def learn_streams(self, phase: PhaseRows) -> Iterator[int]:
+        """Learn one phase stream by stream, yielding the number of each (0: the main stream) when it has learned.
+
+        A caller that stops early has learned nothing.
+        """
+        first = self.classes == 0
+        with self.guard():
+            if self.main is None and self._frozen is None:
+                self._begin(phase)
+            for ridge in self.ridges:
+                ridge.grow(phase.classes - ridge.classes)
+            every = torch.arange(phase.classes, device=self.backend.device)
+            main, *comps = self.ridges
+            self._update(main, self._main_blocks(phase, phase.present), phase.rows, phase.present)
+            yield 0
+            for number, (stream, ridge) in enumerate(zip(self.compensations, comps, strict=True), start=1):
+                kept = phase.present if stream.cleanse and not first else every  # at first, all classes are new
+                self._update(ridge, self._residue_blocks(phase, stream, every, kept), phase.rows, every)
+                yield number
+            self.phases += 1
+
+    def unlearn(self, phase: PhaseRows) -> None:
+        """Take rows out of the main stream, exactly. The compensation streams still carry them."""
+        self._check_alone("forget")
+        with self.guard():
+            self.ridges[0].subtract(self._main_blocks(phase, phase.present), phase.present)
+
+    def merge(self, other: Learner, columns: Tensor, classes: int) -> None:
+        """Learn what ``other`` has learned; its column j is our column ``columns[j]`` of ``classes``.
+
+        Exact in the main stream. In a compensation stream each side keeps the residues against its own weights.
+        """
+        self._check_alone("merge")
+        self.check_mergeable(other)
+        with self.guard():
+            for ours, theirs in zip(self.ridges, other.ridges, strict=True):
+                ours.grow(classes - ours.classes)
+                ours.merge(theirs, columns)
+            self.phases += other.phases
+            self.ratio = self.ratio.merged(other.ratio)
+
+    def keep(self, columns: Tensor) -> None:
+        """Drop the columns of all other classes: they are never answered again."""
+        with self.guard():
+            for ridge in self.ridges:
+                ridge.keep(columns)
+
+    def leave_one_out(
+        self, block: Block, present: Tensor, *, first: bool, compensated: bool = True
+    ) -> tuple[Tensor, ...]:
+        """Outputs of each stream (n x classes), on the CPU, for rows of the last phase, each as if not learned.
+
+        Exact in the main stream; in a compensation stream the residues of all other rows are taken as they are.
+
+        Args:
+            block: learned rows; of a weight above 1, one unit is left out, as of a row that was repeated.
+            present: the columns of the classes of that phase.
+            first: whether it was the first phase.
+            compensated: whether to go on after the main stream.
+        """
+
+        def outputs() -> Iterator[Tensor]:
+            main, *comps = self.ridges
+            y = one_hot(block.columns, torch.arange(self.classes, device=self.backend.device))
+            z = self._expand(block.features)
+            fitted, left_out = main.leave_one_out(apply(self.main_activation, z), y, block.share)
+            yield left_out.cpu()
+            for stream, ridge in zip(self.compensations, comps, strict=True) if compensated else ():
+                left_over = residue(y, fitted)
+                if stream.cleanse and not first:
+                    left_over = cleansed(left_over, present)
+                yield ridge.leave_one_out(apply(stream.activation, z), left_over, block.share)[1].cpu()
+
+        return self.team.told(lambda: tuple(outputs()))
+
+    def review(self, sample: Block, present: Tensor, total: float, compensation: float | Auto) -> Tensor:
+        """Leave-one-out logits (n x classes) of rows of the phase just learned.
+
+        Where C is ``"auto"``, they have a say in it first. The first phase counts only until there is another.
+
+        Args:
+            sample: rows that stand for the phase.
+            present: the columns of its classes.
+            total: weight of all its rows.
+            compensation: C.
+        """
+        chooses = is_auto(compensation)
+        main, *corrections = self.leave_one_out(
+            sample, present, first=self.phases == 1, compensated=chooses or compensation != 0
+        )
+        if chooses:
+            errors = one_hot(sample.columns.cpu(), torch.arange(self.classes)) - main
+            before = self.ratio if self.phases > 2 else RatioFit()
+            weight = np.ones(len(main)) if sample.weight is None else sample.weight.cpu().numpy()
+            self.ratio = before.plus(errors.numpy(), corrections[0].numpy(), weight, total)
+        return combined(main, corrections[0], self.strength(compensation)) if corrections else main
+
+    def strength(self, compensation: float | Auto | None) -> float:
+        """C in force: as given, 0 for None, or what the phases learned so far advise for ``"auto"``."""
+        return self.ratio.ratio if isinstance(compensation, str) else compensation or 0.0
+
+    def head(self, compensation: float, stream: int = 0, classes: Sequence[object] = ()) -> AnalyticHead:
+        """Features to logits on the weights as they are now: shared, not copied.
+
+        Args:
+            compensation: C; with 0 the main stream answers alone.
+            stream: which of the compensation streams answers with it.
+            classes: the label of each column.
+        """
+        expansion, weights = self.built(), self.weights
+        if compensation and len(weights) < 2:
+            raise InputError(
+                "the model was learned with compensation=None and has no compensation stream: "
+                "set compensation to 0 or None, or fit again with a number"
+            )
+        return AnalyticHead(
+            expansion,
+            main_activation=self.main_activation,
+            main=weights[0],
+            activation=self.compensations[stream].activation if compensation else self.main_activation,
+            comp=weights[1 + stream] if compensation else None,
+            compensation=compensation,
+            classes=list(classes),
+        )
+
+    def logits(self, X: NDArray[Any], compensation: float, dtype: torch.dtype = torch.float64) -> NDArray[Any]:
+        """Logits (n x classes) of features X (n x d_in), eq. (19)."""
+        head = self.head(compensation)
+        if dtype != torch.float64:
+            head = head.copied(dtype)
+        step = max(_SCORED_NUMBERS // self.size, 1)
+        logits = np.empty((len(X), self.classes), dtype=np.float32 if dtype == torch.float32 else np.float64)
+        with torch.no_grad():
+            for start in range(0, len(X), step):
+                rows = torch.tensor(X[start : start + step], dtype=dtype, device=self.backend.device)
+                logits[start : start + step] = head(rows, self.backend.product).cpu().numpy()
+        return logits
+
+    def predict(self, X: NDArray[Any], compensation: float) -> NDArray[np.int64]:
+        """The column of the largest logit for every row of X (n x d_in): (n,)."""
+        return best_columns(self.head(compensation), X, self.backend)
+
+    def outputs(self, X: NDArray[Any]) -> list[Tensor]:
+        """X_M W_M and X_C W_C of each compensation stream, (n x classes), for features X (n x d_in)."""
+        streams = list(
+            zip((self.main_activation, *(s.activation for s in self.compensations)), self.weights, strict=True)
+        )
+        parts: list[list[Tensor]] = [[] for _ in streams]
+        for start in range(0, len(X), self.block_rows):
+            rows = torch.tensor(X[start : start + self.block_rows], dtype=torch.float64, device=self.backend.device)
+            z = self._expand(rows)
+            for part, (activation, weights) in zip(parts, streams, strict=True):
+                part.append(self.backend.product(apply(activation, z), weights))
+        return [torch.cat(part) for part in parts]
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """All or nothing: if the block raises, even by Ctrl-C, the learner is what it was before, bit for bit."""
+        if self._guarded:  # the outer guard will do
+            yield
+            return
+        before = dict(self.__dict__)
+        try:
+            self._guarded = True
+            with rollback(self.ridges if self._frozen is None else ()):
+                yield
+        except BaseException:
+            self.__dict__.update(before)
+            raise
+        finally:
+            self._guarded = False
+
+    def state(self, learning: bool = True) -> dict[str, Array]:
+        """All numbers by name: the expansion's under ``expansion.``, each stream's under ``main.`` and ``comp.``.
+
+        With :meth:`facts` they restore the learner bit for bit. Arrays may be views of its memory.
+
+        Args:
+            learning: whether to add what learning on needs (:mod:`dsal.packing`) to the weights.
+        """
+        if self.expansion is None:
+            return {}
+        arrays = {f"expansion.{name}": buffer.cpu().numpy() for name, buffer in self.expansion.state_dict().items()}
+        if not learning:
+            return arrays | {f"{n}.weights": w.T.cpu().numpy() for n, w in zip(self._names, self.weights, strict=True)}
+        packed = {name: pack(ridge) for name, ridge in zip(self._names, self.ridges, strict=True)}
+        return arrays | {f"{name}.{key}": array for name, parts in packed.items() for key, array in parts.items()}
+
+    def facts(self) -> dict[str, Any]:
+        """What :meth:`restore` needs besides the arrays; JSON can hold it."""
+        return {
+            "phases": self.phases,
+            "gammas": list(self.gammas),
+            "ratio": [self.ratio.explained, self.ratio.energy],
+        }
+
+    def restore(self, arrays: Mapping[str, Array], facts: Mapping[str, Any], learning: bool = True) -> None:
+        """Become the learner whose :meth:`state` and :meth:`facts` these were; without learning part, it predicts."""
+        if not arrays:
+            return
+        device = self.backend.device
+        buffers = {name: torch.from_numpy(array).to(device) for name, array in _under("expansion.", arrays).items()}
+        self.expansion = self.kind(**buffers)
+        self.phases, self.ratio = facts["phases"], RatioFit(*facts["ratio"])
+        self.gammas = tuple(check_positive("gamma", gamma) for gamma in facts["gammas"][: len(self._names)])
+        if learning:
+            states = [_under(f"{name}.", arrays) for name in self._names]
+            ridges = [unpack(part, gamma, self.backend) for part, gamma in zip(states, self.gammas, strict=True)]
+            self.main, self.comps, self._frozen = ridges[0], tuple(ridges[1:]), None
+        else:
+            self._frozen = tuple(torch.from_numpy(arrays[f"{name}.weights"]).to(device).T for name in self._names)
+
+    @property
+    def _names(self) -> list[str]:
+        """Names of the streams in :meth:`state`."""
+        return ["main", *(f"comp{number or ''}" for number in range(len(self.compensations)))]
+
+    def _begin(self, phase: PhaseRows) -> None:
+        """Make the expansion and the streams, to fit the first phase."""
+        sample, device = phase.sample, self.backend.device
+        features = next(phase.read(1)).features.shape[1] if sample is None else sample.features.shape[1]
+        streams = 1 + len(self.compensations)
+        needed = streams * bytes_needed(self.size, 0, self.backend) + 8 * features * self.size + 3 * _BLOCK_BYTES
+        require(needed, device, f"learning with expansion_size={self.size}")
+        if sample is None and self.rows_wanted:
+            sample = pick(phase.read, self.rows_wanted, self.seed, device)
+        rows = torch.empty(0, features, dtype=torch.float64) if sample is None else sample.features[: self.size].cpu()
+        self.expansion = self.kind.build(features, self.size, self.seed, rows, **self.expansion_options).to(device)
+        self.gammas = choose_gammas(
+            replace(phase, sample=sample),
+            self.expansion,
+            self.gamma,
+            self.main_activation,
+            self.compensations,
+            self.backend,
+        )
+        self.main, *comps = (Ridge(self.size, gamma, self.backend) for gamma in self.gammas)
+        self.comps = tuple(comps)
+
+    def built(self) -> Expansion:
+        """B, or an error if no phase has come yet."""
+        if self.expansion is None:
+            raise InputError("nothing has been learned yet")
+        return self.expansion
+
+    def _expand(self, features: Tensor) -> Tensor:
+        """B(F), for features (n x d_in): (n x d_B)."""
+        z: Tensor = self.built()(features, self.backend.product)
+        return z
+
+    def _check_alone(self, what: str) -> None:
+        if self.team.size > 1:
+            raise InputError(f"a team of processes can learn, but not {what}: do that in one process")
+
+    def check_mergeable(self, other: Learner) -> None:
+        """Raise :class:`InputError` if ``other`` is not of the same kind, with the same expansion."""
+        self.check_learns()
+        other.check_learns()
+        if self is other:
+            raise InputError("a model cannot merge with itself")
+        if self.built().fingerprint() != other.built().fingerprint():
+            raise InputError("only models with equal expansions merge: same features, expansion_size and random_state")
+        if self.main_activation is not other.main_activation:
+            raise InputError("only models with equal main_activation merge")
+        if len(self.compensations) != len(other.compensations):
+            raise InputError("a model learned with compensation=None merges only with its like")
+        for ours, theirs in zip(self.compensations, other.compensations, strict=True):
+            if ours.activation is not theirs.activation:
+                raise InputError("only models with equal activation merge")
+
+    def _update(self, ridge: Ridge, blocks: Blocks, rows: int, columns: Tensor) -> None:
+        if self.team.size == 1:
+            ridge.update(blocks, rows, columns)
+        else:
+            update_together(ridge, blocks, columns, self.team)
+
+    def _main_blocks(self, phase: PhaseRows, columns: Tensor) -> Blocks:
+        for block in share(phase.read(self.block_rows), self.team):
+            x = apply(self.main_activation, self._expand(block.features))  # (7)
+            yield block.weighted(x, one_hot(block.columns, columns))
+
+    def _residue_blocks(self, phase: PhaseRows, stream: Compensation, every: Tensor, kept: Tensor) -> Blocks:
+        weights = self.ridges[0].weights()  # at the end of the phase
+        for block in share(phase.read(self.block_rows), self.team):
+            z = self._expand(block.features)
+            fitted = self.backend.product(apply(self.main_activation, z), weights)
+            left_over = cleansed(residue(one_hot(block.columns, every), fitted), kept)  # (13), (15)
+            yield block.weighted(apply(stream.activation, z), left_over)  # (14)
+
+
+def _under(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
