@@ -28,14 +28,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dsal.activations import resolve
 from dsal.blas import Lapack
 from dsal.data.features import FeatureSet, load_features
 from dsal.distributed import ALONE, Team, joined
 from dsal.distributed.cost import Phase, Rates
-from dsal.distributed.phase import CHUNK_BYTES
-from dsal.expansion import expansions
-from dsal.streams import Block, DualStream
+from dsal.gathering import CHUNK_BYTES
+from dsal.learner import Learner
+from dsal.rows import PhaseRows, from_arrays
 
 SETTINGS = ((1, 1), (1, 2), (2, 1))  # processes, threads of each
 TRIAL_ROWS, TRIALS = 2048, 4
@@ -66,34 +65,19 @@ class ClockedLapack(Lapack):
         self.seconds += perf_counter() - began
 
 
-def make_streams(data: FeatureSet, size: int) -> tuple[DualStream, ClockedLapack]:
-    """Streams of the paper's values that have learned nothing."""
+def make_learner(size: int, team: Team) -> tuple[Learner, ClockedLapack]:
+    """A learner with the paper's values that has learned nothing."""
     backend = ClockedLapack()
-    expansion = expansions.get("random").build(data.train_x.shape[1], size, 0, torch.empty(0))
-    streams = DualStream(
-        expansion,
-        main_activation=resolve("relu"),
-        activation=resolve("tanh"),
-        gamma=0.1,
-        gamma_comp=0.1,
-        cleanse=True,
-        backend=backend,
-    )
-    return streams, backend
+    return Learner(size=size, backend=backend, team=team), backend
 
 
-def learn(streams: DualStream, data: FeatureSet, rows: np.ndarray, classes: range, team: Team) -> float:
+def learn(learner: Learner, data: FeatureSet, rows: np.ndarray, classes: range, team: Team) -> float:
     """Learn a phase; seconds until all ranks have the weights."""
-    x, y = data.train_x[rows], torch.from_numpy(data.train_y[rows])
-
-    def read() -> Iterator[Block]:
-        for start in range(0, len(x), streams.block_rows):
-            some = slice(start, start + streams.block_rows)
-            yield Block(torch.from_numpy(x[some].astype(np.float64)), y[some])
-
+    read = from_arrays(data.train_x[rows], data.train_y[rows], torch.device("cpu"))
+    phase = PhaseRows(read, len(rows), torch.arange(classes.start, classes.stop), classes.stop)
     team.wait()
     began = perf_counter()
-    streams.learn(read, len(rows), torch.arange(classes.start, classes.stop), classes.stop)
+    learner.learn(phase)
     team.wait()
     return perf_counter() - began
 
@@ -104,9 +88,8 @@ def measure_rates(data: FeatureSet, size: int, base: np.ndarray, team: Team) -> 
     trial = Phase(TRIAL_ROWS, size, 50, 50, data.train_x.shape[1], first=True)
     summing, factoring = [], []
     for _ in range(TRIALS):
-        streams, backend = make_streams(data, size)
-        streams.team = ALONE
-        total = learn(streams, data, rows, range(50), team)
+        learner, backend = make_learner(size, ALONE)
+        total = learn(learner, data, rows, range(50), team)
         summing.append(total - backend.seconds)
         factoring.append(backend.seconds)
     chunk, moving = torch.zeros(CHUNK_BYTES // 8, dtype=torch.float64), []
@@ -134,10 +117,10 @@ def job(size: int, rows: int, repeats: int) -> None:
         rates = measure_rates(data, size, base, team)
         seconds: list[list[tuple[float, float]]] = [[], []]
         for _ in range(repeats):
-            streams, backend = make_streams(data, size)
+            learner, backend = make_learner(size, team)
             for number, (some, classes) in enumerate(((base, range(50)), (later, range(50, 60)))):
                 before = backend.seconds
-                total = learn(streams, data, some, classes, team)
+                total = learn(learner, data, some, classes, team)
                 seconds[number].append((total, total - (backend.seconds - before)))
         if team.leads:
             found = {

@@ -36,16 +36,14 @@ def run(small: bool, official: Path | None = None) -> Record:
     base = phase_of(data, range(50))
     method = ours(size)
     taken: dict[str, Any] = {"ours base": seconds(lambda: method.learn(base.x, base.y, base.classes))}
-    streams = method._streams.streams
-    if streams is None:
-        raise RuntimeError("learned, yet no streams")
-    taken["ours base"] += seconds(lambda: (streams.main.weights(), streams.comp and streams.comp.weights()))
+    learner = method._learner
+    taken["ours base"] += seconds(lambda: learner.weights)
     taken["ours base evaluation"] = seconds(lambda: method.predict(test_rows(data, 50)[0]))
-    floor = bare_calls(size, base.x.shape[1], streams.block_rows)
+    floor = bare_calls(size, base.x.shape[1], learner.block_rows)
     taken["floor base"] = seconds(lambda: floor(len(base.y), 50, True))
-    rivals: dict[str, Any] = {"recursion": Recursion(streams.expansion.projection)}
+    rivals: dict[str, Any] = {"recursion": Recursion(learner.built().projection)}
     if official is not None:
-        rivals["official"] = Official(official, streams.expansion.projection)
+        rivals["official"] = Official(official, learner.built().projection)
     for name, rival in rivals.items():
         first, *_, last = batches(base, batch)
         full, rest = (seconds(partial(rival.learn_batch, *part)) for part in (first, last))

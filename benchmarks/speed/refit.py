@@ -32,11 +32,8 @@ def run(small: bool) -> Record:
         phase = phase_of(data, range(50) if k == 0 else range(50 + (k - 1) * step, 50 + k * step))
         taken.append(seconds(lambda phase=phase: (method.learn(*phase), method.scores(phase.x[:1]))))
         if k in (0, PHASES // 2, PHASES):
-            streams = method._streams.streams
-            if streams is None:
-                raise RuntimeError("learned, yet no streams")
             everything = phase_of(data, range(50 + k * step))
-            projection = streams.expansion.projection.numpy()
+            projection = method._learner.built().projection.numpy()
             ridge = RidgeClassifier(alpha=GAMMA, fit_intercept=False, solver="cholesky", copy_X=False)
 
             def refit(ridge: Any = ridge, everything: Any = everything, projection: Any = projection) -> None:

@@ -131,9 +131,14 @@ class Learner:
         self.check_learns()
         return () if self.main is None else (self.main, *self.comps)
 
+    @property
+    def learns_on(self) -> bool:
+        """Whether it can learn, or was restored without its learning part."""
+        return self._frozen is None
+
     def check_learns(self) -> None:
         """Raise :class:`InputError` if this learner was restored without its learning part."""
-        if self._frozen is not None:
+        if not self.learns_on:
             raise InputError(
                 "this model was saved without its learning part: it can predict, but neither learn, forget nor merge; "
                 "save with learning=True to go on learning"
@@ -161,7 +166,7 @@ class Learner:
             yield 0
             for number, (stream, ridge) in enumerate(zip(self.compensations, comps, strict=True), start=1):
                 kept = phase.present if stream.cleanse and not first else every  # at first, all classes are new
-                self._update(ridge, self._residue_blocks(phase, stream, every, kept), phase.rows, every)
+                self._update(ridge, self._residue_blocks(phase, stream, every, kept), phase.rows, kept)
                 yield number
             self.phases += 1
 
@@ -431,7 +436,7 @@ class Learner:
             z = self._expand(block.features)
             fitted = self.backend.product(apply(self.main_activation, z), weights)
             left_over = cleansed(residue(one_hot(block.columns, every), fitted), kept)  # (13), (15)
-            yield block.weighted(apply(stream.activation, z), left_over)  # (14)
+            yield block.weighted(apply(stream.activation, z), left_over[:, kept])  # (14); the rest is zero
 
 
 def _under(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:

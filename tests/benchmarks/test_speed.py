@@ -36,15 +36,11 @@ def test_the_recursion_is_ours_on_the_authors_batches() -> None:
         for part in batches(phase_of(data, classes), 512):
             method.learn(*part)
             if theirs is None:
-                assert method._streams.streams is not None
-                theirs = Recursion(method._streams.streams.expansion.projection)
+                theirs = Recursion(method._learner.built().projection)
             theirs.learn_batch(*part)
-    streams = method._streams.streams
-    assert streams is not None
-    assert streams.comp is not None
     assert theirs is not None
-    np.testing.assert_allclose(theirs.w[0], streams.main.weights(), rtol=1e-6, atol=1e-7)
-    np.testing.assert_allclose(theirs.w[1], streams.comp.weights(), rtol=1e-6, atol=1e-7)
+    for recursive, ours_ in zip(theirs.w, method._learner.weights, strict=True):
+        np.testing.assert_allclose(recursive, ours_, rtol=1e-6, atol=1e-7)
     assert (theirs.predict(data.test_x) == method.predict(data.test_x)).mean() > 0.999
 
 

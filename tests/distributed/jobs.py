@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from dsal.distributed.phase import reduce_triangle_
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
@@ -20,6 +19,7 @@ from dsal.data import Scenario, load_dataset
 from dsal.data.features import FeatureSet, read_features
 from dsal.distributed import current, joined
 from dsal.features import extract_dataset
+from dsal.gathering import reduce_triangle_
 from dsal.images import ImageModel
 from dsal.methods import METHODS
 from dsal.store import save_tensors

@@ -263,6 +263,12 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
         check_is_fitted(self)
         return self._learner.phases
 
+    @property
+    def learns_on(self) -> bool:
+        """Whether the model can learn, merge and forget, or was saved without what that needs."""
+        check_is_fitted(self)
+        return self._learner.learns_on
+
     def __sklearn_is_fitted__(self) -> bool:
         """What ``check_is_fitted`` asks."""
         return hasattr(self, "_learner")

@@ -77,7 +77,7 @@ class ImageModel:
     @property
     def learns_on(self) -> bool:
         """Whether the model can learn, merge and forget, or was saved without what that needs."""
-        return not self._taught or self.classifier._learned.streams is not None
+        return not self._taught or self.classifier.learns_on
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -323,9 +323,7 @@ class ImageModel:
         if not new or new in self.classes:
             raise InputError(f"{new!r} is a class already: choose another name" if new else "the new name is empty")
         with self._change(f"renamed {old} to {new}"):
-            learned = self.classifier._learned
-            names = np.array([new if label == old else label for label in self.classes])
-            self.classifier._learned = replace(learned, classes=names)
+            self.classifier.rename_class(old, new)
             self.seen = self.seen.renamed(old, new)
             self.left_out = {
                 _renamed(label, old, new): {_renamed(answer, old, new): images for answer, images in answers.items()}
@@ -342,14 +340,8 @@ class ImageModel:
         if len(self.classes) == 1:
             raise InputError("nothing would be left of the model: make a new one instead")
         column = self.classes.index(label)
-        kept = np.delete(np.arange(len(self.classes)), column)
         with self._change(f"dropped {label}"):
-            learned = self.classifier._learned
-            with learned.learner.guard():
-                learned.learner.keep(torch.from_numpy(kept).to(learned.backend.device))
-            self.classifier._learned = replace(
-                learned, classes=learned.classes[kept], class_weight=learned.class_weight[kept]
-            )
+            self.classifier.drop_class(label)
             self.statistics = self.statistics.without_class(column)
             self.seen = self.seen.renamed(label, None)
             self._drop_left_out()
