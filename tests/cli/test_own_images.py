@@ -5,14 +5,17 @@ import resource
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 from dsal import DSALClassifier
 from dsal.backbones import Backbone, load_backbone, save_backbone
 from dsal.images import ImageModel
+from dsal.images.lock import model_lock
 
 from .conftest import Call
 
@@ -86,6 +89,16 @@ def test_text_output_flags_the_unknown(call: Call, model: Path, album: Path) -> 
         (("learn", "full", "--model", "m.dsal", "--gamma", "1"), 2, "fixed when a model is made"),
         (("learn", "full", "--model", "m.dsal", "--backbone", "efficientnet-lit0"), 2, "did you mean"),
         (("learn", "full", "--model", "no/m.dsal"), 2, "there is no folder no"),
+        (("learn", "full", "--model", "/proc/m.dsal"), 2, "cannot write m.dsal to the folder /proc"),
+        (("learn", "full", "--model", "new.dsal", "--gamma", "much"), 2, "must be a positive number or auto"),
+        (("predict", "m.dsal", "full", "--device", "cuda:7"), 2, "cannot compute on the device 'cuda:7'"),
+        (("predict", "m.dsal", "full", "--device", "gpu"), 2, "cannot compute on the device 'gpu'"),
+        (("rename", "m.dsal", "char 1", "alpha"), 2, "unknown class 'char 1'"),
+        (("drop", "m.dsal", "char 1"), 2, "unknown class 'char 1'"),
+        (("undo", "m.dsal"), 2, "before its only lesson"),
+        (("relabel", "m.dsal", "full", "--to", "alpha"), 2, "were never learned"),
+        (("relabel", "m.dsal", "full", "full"), 2, "--to CLASS"),
+        (("forget", "nowhere.dsal", "full"), 1, "no such file: nowhere.dsal"),
     ],
 )
 def test_mistakes(
@@ -142,3 +155,77 @@ def test_export_wants_to_know_what_to_write(call: Call, model: Path) -> None:
     outcome = call("export", model)
     assert outcome.code == 2
     assert "say what to write" in outcome.err
+
+
+def test_corrections(call: Call, model: Path, album: Path) -> None:
+    assert call("learn", album / "second", "--model", model).code == 0
+    assert call("rename", model, "char 148", "alpha").out == "char 148 is now called alpha\n"
+    assert json.loads(call("info", model, "--json").out)["undo"] == ["renamed char 148 to alpha"]
+    assert "can be undone: renamed char 148 to alpha" in call("info", model).out
+    assert call("undo", model).out.startswith("undone: renamed char 148 to alpha; ")
+    assert "nothing to undo" in call("undo", model).err
+    first = sorted((album / "second" / "char 148").iterdir())[0]
+    moved = call("relabel", model, first, "--to", "char 185")
+    assert moved.out.startswith("relabelled 1 images; ")
+    assert "main stream alone from now on" in moved.out
+    again = call("learn", album / "second", "--model", model).out
+    assert f"{first} was learned as char 185, not char 148" in again
+    assert "44 images were learned before" in again
+    assert call("relabel", model, album / "second").out.startswith("relabelled 1 images; ")
+    dropped = call("drop", model, "char 222")
+    assert "knows 6 classes from 90 images" in dropped.out
+    assert "dsal forget" in dropped.out
+
+
+def test_forget_says_that_compensation_is_off(call: Call, model: Path, album: Path, tmp_path: Path) -> None:
+    some = tmp_path / "some" / "char 0"
+    some.mkdir(parents=True)
+    shutil.copy(album / "first" / "char 0" / "3.png", some)
+    kept = call("forget", model, tmp_path / "some", "--keep-compensation")
+    assert "main stream alone" not in kept.out
+    shutil.copy(album / "first" / "char 0" / "4.png", some)
+    (some / "3.png").unlink()
+    assert "main stream alone from now on" in call("forget", model, tmp_path / "some").out
+
+
+def test_what_is_passed_over_is_counted(call: Call, model: Path, album: Path, tmp_path: Path) -> None:
+    shutil.copytree(album / "second", tmp_path / "more")
+    shutil.copy(album / "first" / "char 0" / "3.png", tmp_path / "more" / "loose.png")
+    for name in ("a.mov", "b.mov", "notes.txt"):
+        (tmp_path / "more" / "char 148" / name).touch()
+    err = call("learn", tmp_path / "more", "--model", model).err
+    assert "passed over: 2 .mov, 1 images outside the class folders, 1 .txt" in err
+
+
+def test_two_writers(start: Callable[..., "subprocess.Popen[str]"], call: Call, model: Path, album: Path) -> None:
+    """Two lessons at once, one of them waits; and a third, while the model is held, is refused."""
+    with model_lock(model):
+        refused = call("learn", album / "second", "--model", model)
+    assert (refused.code, "being written by another process" in refused.err) == (1, True)
+    both = [start("learn", album / part, "--model", model, "--wait", "120") for part in ("second", "unseen")]
+    assert [process.wait() for process in both] == [0, 0]
+    assert len(ImageModel.load(model).classes) == 10
+
+
+@pytest.mark.slow
+def test_twenty_rounds_of_two_writers(
+    start: Callable[..., "subprocess.Popen[str]"], model: Path, album: Path, tmp_path: Path
+) -> None:
+    """Every lesson that was reported is in the model, whether the other writer waited or was refused."""
+    reported = 4
+    for number in range(20):
+        lessons = []
+        for side in "ab":
+            folder = tmp_path / f"{number}{side}"
+            shutil.copytree(album / "second" / "char 148", folder / f"class {number}{side}")
+            for path in (folder / f"class {number}{side}").iterdir():
+                image = Image.open(path).rotate(2 * number + (side == "b"))
+                image.save(path)
+            wait = ("--wait", "120") if number % 2 else ()
+            lessons.append(start("learn", folder, "--model", model, *wait))
+        codes = [lesson.wait() for lesson in lessons]
+        assert 0 in codes
+        if number % 2:
+            assert codes == [0, 0]
+        reported += codes.count(0)
+        assert len(ImageModel.load(model).classes) == reported

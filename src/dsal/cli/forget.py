@@ -8,36 +8,41 @@ from typing import Annotated
 
 import typer
 
+from dsal.cli.image_model import COMPENSATION_OFF, Device, KeepCompensation, Model, SkipBroken, Wait
+
 
 def forget(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="File that `dsal learn` has written.")],
+    model: Model,
     source: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="The images to unlearn: all must have been learned.")
     ],
-    keep_compensation: Annotated[
-        bool, typer.Option("--keep-compensation", help="Go on using the compensation stream, which cannot forget.")
-    ] = False,
-    skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Pass over files that cannot be read.")] = False,
-    device: Annotated[str, typer.Option(help="Where the backbone runs: auto, cpu, cuda, mps.")] = "auto",
+    keep_compensation: KeepCompensation = False,
+    wait: Wait = None,
+    skip_broken: SkipBroken = False,
+    device: Device = "auto",
 ) -> None:
     """Make a model as if it had never seen these images; classes left without images leave it.
 
     Exact in the main stream. The compensation stream still carries a trace of them, so the model answers by the main
     stream alone from then on, unless told otherwise. The files must be the very ones that were learned.
     """
+    from dsal.data.folder import read_files
+
+    files = read_files(source)
+
     from dsal.cli.display import Display
-    from dsal.cli.image_model import load_model, way_with_broken
+    from dsal.cli.image_model import changing, say_knows, way_with_broken
 
     display = Display()
-    taught = load_model(model, device)
-    with display.preparation() as progress:
-        images = taught.forget(
-            source,
-            keep_compensation=keep_compensation,
-            broken=way_with_broken(skip_broken),
-            progress=partial(progress, "reading images"),
-        )
-    taught.save(model)
-    typer.echo(
-        f"forgot {images} images; {model} knows {len(taught.classes)} classes from {sum(taught.counts.values())} images"
-    )
+    with changing(model, wait, device) as taught:
+        before = taught.classifier.compensation_
+        with display.preparation() as progress:
+            images = taught.forget(
+                files,
+                keep_compensation=keep_compensation,
+                broken=way_with_broken(skip_broken),
+                progress=partial(progress, "reading images"),
+            )
+    typer.echo(f"forgot {images} images; {say_knows(model, taught)}")
+    if before and not taught.classifier.compensation_:
+        typer.echo(COMPENSATION_OFF)

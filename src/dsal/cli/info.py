@@ -31,6 +31,7 @@ def info(
         "compensation": head.compensation_,
         "learns_on": taught.learns_on,
         "phases": head.n_phases_,
+        "undo": [version.change for version in taught.history],
         "images": sum(taught.counts.values()),
         "classes": taught.counts,
     }
@@ -42,5 +43,7 @@ def info(
             typer.echo(f"classes: {len(taught.counts)}")
             for label, images in taught.counts.items():
                 typer.echo(f"  {label}: {images}")
+        elif name == "undo":
+            typer.echo(f"can be undone: {', '.join(version.change for version in taught.history) or 'nothing'}")
         else:
             typer.echo(f"{name.replace('_', ' ')}: {value}")

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dsal.cli.image_model import Device, SkipBroken, Wait
 from dsal.errors import InputError
+
+if TYPE_CHECKING:
+    from dsal.images import Lesson
 
 
 def learn(
@@ -22,55 +28,95 @@ def learn(
         ),
     ] = None,
     expansion_size: Annotated[
-        int | None, typer.Option(help="d_B of a new model: larger learns finer, costs its square.", show_default="4096")
+        int | None,
+        typer.Option(
+            help="d_B of a new model: larger is more accurate; memory grows quadratically.", show_default="4096"
+        ),
     ] = None,
-    gamma: Annotated[float | None, typer.Option(help="Ridge of a new model.", show_default="0.1")] = None,
+    gamma: Annotated[
+        str | None, typer.Option(help="Ridge of a new model: a number, or auto.", show_default="0.1")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Of the expansion of a new model.", show_default="0")] = None,
-    skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Pass over files that cannot be read.")] = False,
-    device: Annotated[str, typer.Option(help="Where the backbone runs: auto, cpu, cuda, mps.")] = "auto",
+    again: Annotated[
+        bool, typer.Option("--again", help="Learn images that were learned before once more; they count twice.")
+    ] = False,
+    wait: Wait = None,
+    skip_broken: SkipBroken = False,
+    device: Device = "auto",
 ) -> None:
     """Learn new classes, or more images of known ones, in one phase; no image is kept.
 
-    The model file is replaced when all is learned, in one step: if anything goes wrong, it is what it was.
+    Images that were learned before are recognised by their content and left out, so a folder that grows can be learned
+    again. The model file is replaced when all is learned, in one step: if anything goes wrong, it is what it was.
     """
+    from dsal.data.folder import passed_over_text, read_files
+    from dsal.images.lock import model_lock
+
+    files = read_files(source)
+    own: dict[str, Any] = {"expansion_size": expansion_size, "gamma": _gamma(gamma), "random_state": seed}
+    given = {name: value for name, value in own.items() if value is not None}
+
     from dsal.backbones.hub import DEFAULT
     from dsal.classifier import DSALClassifier
     from dsal.cli.display import Display
     from dsal.cli.image_model import check_backbone, load_model, say_broken, way_with_broken
-    from dsal.data.folder import read_files
     from dsal.distributed import current
     from dsal.images import ImageModel
     from dsal.training import choose_device
 
-    display = Display()
-    files = read_files(source)
-    own: dict[str, Any] = {"expansion_size": expansion_size, "gamma": gamma, "random_state": seed}
-    given = {name: value for name, value in own.items() if value is not None}
-    team = current()
-    if team.told(model.exists):
-        taught = load_model(model, device)
-        if given:
-            raise InputError(f"{model} is there already: expansion size, gamma and seed are fixed when a model is made")
-        if backbone is not None:
-            check_backbone(taught, backbone, model)
-    else:
-        if not model.parent.is_dir():
-            raise InputError(f"there is no folder {model.parent} to write {model.name} to")
-        classifier = DSALClassifier(**{"expansion_size": 4096, **given})
-        taught = ImageModel(backbone or DEFAULT, classifier, choose_device(device))
-    with display.preparation() as progress:
-        way = way_with_broken(skip_broken)
-        lesson = taught.learn(files, broken=way, progress=partial(progress, "reading images"))
-    if not team.leads:
-        return
-    taught.save(model)
+    display, team = Display(), current()
+    with ExitStack() as stack:
+        if team.leads:
+            stack.enter_context(model_lock(model, wait))
+        if team.told(model.exists):
+            taught = load_model(model, device)
+            if given:
+                raise InputError(
+                    f"{model} is there already: expansion size, gamma and seed are fixed when a model is made"
+                )
+            if backbone is not None:
+                check_backbone(taught, backbone, model)
+        else:
+            classifier = DSALClassifier(**{"expansion_size": 4096, **given})
+            taught = ImageModel(backbone or DEFAULT, classifier, choose_device(device))
+        with display.preparation() as progress:
+            way = way_with_broken(skip_broken)
+            lesson = taught.learn(files, again=again, broken=way, progress=partial(progress, "reading images"))
+        if not team.leads:
+            return
+        if lesson.images:
+            taught.save(model)
+    if files.passed:
+        display.note(f"passed over: {passed_over_text(files.passed)}")
     say_broken(display, lesson.broken)
-    if lesson.new_classes:
-        typer.echo(f"new classes: {', '.join(lesson.new_classes)}")
-    if lesson.known_classes:
-        typer.echo(f"more images of: {', '.join(lesson.known_classes)}")
+    _say(lesson)
     typer.echo(
         f"learned {lesson.images} images; {model} now knows {len(taught.classes)} classes from "
         f"{sum(taught.counts.values())} images"
     )
-    typer.echo(f"leave-one-out accuracy of the new images (main stream): {100 * lesson.loo_accuracy:.1f}%")
+    if not math.isnan(lesson.loo_accuracy):
+        typer.echo(f"leave-one-out accuracy of the new images (main stream): {100 * lesson.loo_accuracy:.1f}%")
+    elif lesson.images:
+        typer.echo("no leave-one-out accuracy yet: that takes two classes, and a class with two images")
+
+
+def _gamma(value: str | None) -> float | str | None:
+    if value is None or value == "auto":
+        return value
+    try:
+        return float(value)
+    except ValueError as error:
+        raise InputError(f"--gamma must be a positive number or auto, not {value!r}") from error
+
+
+def _say(lesson: Lesson) -> None:
+    if lesson.new_classes:
+        typer.echo(f"new classes: {', '.join(lesson.new_classes)}")
+    if lesson.known_classes:
+        typer.echo(f"more images of: {', '.join(lesson.known_classes)}")
+    if lesson.repeated:
+        typer.echo(f"{lesson.repeated} images were learned before and left out (--again to count them twice)")
+    for path, now, then in lesson.moved[:10]:
+        typer.echo(f"{path} was learned as {then}, not {now}, and left out")
+    if lesson.moved:
+        typer.echo(f"{len(lesson.moved)} images were learned under another name: dsal relabel corrects them")

@@ -16,6 +16,7 @@ import typer
 from dsal import __version__
 from dsal.cli.bench import bench
 from dsal.cli.compare import compare
+from dsal.cli.correct import drop, relabel, rename, undo
 from dsal.cli.evaluate import evaluate
 from dsal.cli.export import export
 from dsal.cli.extract import extract
@@ -45,7 +46,7 @@ app.command()(together(pretrain))
 app.command()(together(extract))
 app.command()(alone(report))
 app.command(rich_help_panel="Own images")(together(learn))
-for _command in (predict, evaluate, info, merge, forget, export, serve):
+for _command in (predict, evaluate, info, undo, rename, drop, relabel, merge, forget, export, serve):
     app.command(rich_help_panel="Own images")(alone(_command))
 app.command()(alone(reproduce))
 app.command()(alone(tune))

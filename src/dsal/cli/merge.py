@@ -7,27 +7,37 @@ from typing import Annotated
 
 import typer
 
+from dsal.cli.image_model import Wait
 from dsal.errors import InputError
 
 
 def merge(
     models: Annotated[list[Path], typer.Argument(metavar="MODEL MODEL...", help="Files of `dsal learn`.")],
     out: Annotated[Path, typer.Option(help="The model to write; may be one of them.")],
+    again: Annotated[bool, typer.Option("--again", help="Let images that several models learned count twice.")] = False,
+    wait: Wait = None,
 ) -> None:
     """Merge models that were taught in different places into one that knows what all of them know.
 
     They need the same backbone, expansion size and seed. The main stream becomes exactly that of all images together;
     the compensation stream is close to it, not equal.
     """
-    from dsal.cli.image_model import load_model
+    from dsal.images.lock import model_lock
 
     if len(models) < 2:
         raise InputError("merging takes two models or more")
     if len({path.resolve() for path in models}) < len(models):
         raise InputError("a model cannot merge with itself: its images would count twice")
+    for path in models:
+        if not path.is_file():
+            raise FileNotFoundError(f"no such file: {path}")
+
+    from dsal.cli.image_model import load_model, say_knows
+
     first, *others = models
-    merged = load_model(first)
-    for path in others:
-        merged.merge(load_model(path))
-    merged.save(out)
-    typer.echo(f"{out} knows {len(merged.classes)} classes from {sum(merged.counts.values())} images")
+    with model_lock(out, wait):
+        merged = load_model(first)
+        for path in others:
+            merged.merge(load_model(path), again=again)
+        merged.save(out)
+    typer.echo(say_knows(out, merged))

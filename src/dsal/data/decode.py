@@ -11,6 +11,9 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from io import BytesIO
 from os import PathLike, cpu_count
 from pathlib import Path
@@ -146,11 +149,19 @@ def decode_batches(
 
 def _opened(source: ImageSource) -> Image.Image:
     """The image, of its file not more than the header read; a caller's own Pillow image is left open and unchanged."""
+    _register_heif()
     if isinstance(source, Image.Image):
         return source.copy()
     if isinstance(source, np.ndarray):
         return Image.fromarray(source)
     return Image.open(BytesIO(source) if isinstance(source, bytes) else source)
+
+
+@cache
+def _register_heif() -> None:
+    """Let Pillow read HEIC files, where the package for it is installed."""
+    if find_spec("pillow_heif"):
+        import_module("pillow_heif").register_heif_opener()
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 from dsal.errors import InputError, MissingDataError
@@ -16,13 +17,25 @@ SUFFIXES = frozenset(
 )
 """How the names of image files end, in small letters."""
 
+HEIF_SUFFIXES = frozenset({".heic", ".heif"})
+"""Of files that are images only where the package ``pillow-heif`` is installed."""
+
+LOOSE = "images outside the class folders"
+
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """Image files with their labels, none of them opened yet."""
+    """Image files with their labels, none of them opened yet.
+
+    Attributes:
+        paths: the files.
+        labels: one for each.
+        passed: how many other files were passed over, by kind: the end of their names, or :data:`LOOSE`.
+    """
 
     paths: tuple[Path, ...]
     labels: tuple[str, ...]
+    passed: dict[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -43,7 +56,8 @@ def read_files(source: Path) -> ImageFiles:
 def read_folder(folder: Path) -> ImageFiles:
     """All images below each folder of ``folder``, which is the name of their class, in sorted order.
 
-    What is hidden (``.git``, ``._photo.jpg``) or does not end like an image is passed over.
+    What is hidden (``.git``, ``._photo.jpg``) is ignored. What does not end like an image, and images beside the class
+    folders, are passed over and counted.
 
     Raises:
         InputError: there are no class folders, or one of them has no image.
@@ -54,10 +68,21 @@ def read_folder(folder: Path) -> ImageFiles:
         raise InputError(f"{folder} has {loose}no class folders: put the images of each class in a folder of its own")
     found = {entry.name: images_below(entry) for entry in classes}
     empty = [name for name, paths in found.items() if not paths]
+    passed = _passed_over(folder)
     if empty:
-        raise InputError(f"{folder} has class folders without any image: {', '.join(empty)}")
+        raise InputError(
+            f"{folder} has class folders without any image: {', '.join(empty)}"
+            + (f" (it has {passed_over_text(passed)})" if passed else "")
+        )
     rows = [(path, name) for name, paths in found.items() for path in paths]
-    return ImageFiles(tuple(path for path, _ in rows), tuple(name for _, name in rows))
+    return ImageFiles(tuple(path for path, _ in rows), tuple(name for _, name in rows), passed)
+
+
+def passed_over_text(passed: dict[str, int]) -> str:
+    """What was passed over, in words."""
+    parts = [f"{count} {kind}" for kind, count in passed.items()]
+    hint = "; pip install pillow-heif to read HEIC" if HEIF_SUFFIXES & passed.keys() else ""
+    return ", ".join(parts) + hint
 
 
 def read_csv(table: Path) -> ImageFiles:
@@ -107,10 +132,29 @@ def find_images(sources: Iterable[Path]) -> tuple[Path, ...]:
 
 def images_below(folder: Path) -> list[Path]:
     """Paths of all images in a folder and its folders, sorted."""
-    return sorted(
-        path
-        for path in folder.rglob("*")
-        if path.suffix.lower() in SUFFIXES
-        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-        and path.is_file()
-    )
+    suffixes = image_suffixes()
+    return sorted(path for path in _files_below(folder) if path.suffix.lower() in suffixes)
+
+
+def image_suffixes() -> frozenset[str]:
+    """How the names of image files end, here and now."""
+    return SUFFIXES | HEIF_SUFFIXES if find_spec("pillow_heif") else SUFFIXES
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    for path in folder.rglob("*"):
+        if not any(part.startswith(".") for part in path.relative_to(folder).parts) and path.is_file():
+            yield path
+
+
+def _passed_over(folder: Path) -> dict[str, int]:
+    """Files of a folder of class folders that are not read, by kind, the most frequent first."""
+    suffixes = image_suffixes()
+    kinds = Counter[str]()
+    for path in _files_below(folder):
+        suffix = path.suffix.lower()
+        if suffix not in suffixes:
+            kinds[suffix or "files without a suffix"] += 1
+        elif path.parent == folder:
+            kinds[LOOSE] += 1
+    return dict(kinds.most_common())

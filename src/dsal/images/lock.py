@@ -36,7 +36,7 @@ def model_lock(path: StrPath, wait: float | None = None) -> Iterator[None]:
     target = Path(os.path.realpath(path))
     lock = target.with_name(f".{target.name}.lock")
     deadline = time.monotonic() + (wait or 0.0)
-    while (descriptor := _taken(lock, target)) is None:
+    while (descriptor := _taken(lock, Path(path))) is None:
         if time.monotonic() >= deadline:
             waited = f" after {wait:g} s" if wait else ""
             raise ModelBusyError(f"{path} is still being written by another process{waited}: wait longer, or try again")
@@ -50,14 +50,14 @@ def model_lock(path: StrPath, wait: float | None = None) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _taken(lock: Path, target: Path) -> int | None:
+def _taken(lock: Path, path: Path) -> int | None:
     """The descriptor of the locked file, or None while another writer has it."""
     try:
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
-    except FileNotFoundError as error:
-        raise InputError(f"there is no folder {target.parent} to write {target.name} to") from error
     except OSError as error:
-        raise InputError(f"cannot write to the folder {target.parent}: {error.strerror}") from error
+        if not path.parent.is_dir():
+            raise InputError(f"there is no folder {path.parent} to write {path.name} to") from error
+        raise InputError(f"cannot write {path.name} to the folder {path.parent}: {error.strerror}") from error
     # The previous holder may have removed the file between our opening and our locking it.
     if _lock(descriptor) and _is(descriptor, lock):
         return descriptor

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import torch
 
-from dsal.errors import UnknownNameError
+from dsal.errors import InputError, UnknownNameError
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 def choose_device(name: str = "auto") -> torch.device:
-    """``auto``: CUDA, then Apple's MPS, then the CPU; else the device of that name."""
+    """``auto``: CUDA, then Apple's MPS, then the CPU; else the device of that name.
+
+    Raises:
+        InputError: this machine has no such device.
+    """
     if name != "auto":
-        return torch.device(name)
+        try:
+            return torch.empty(0, device=name).device
+        except (RuntimeError, AssertionError, NotImplementedError) as error:  # torch's three ways to say so
+            reason = str(error).splitlines()[0]
+            raise InputError(f"cannot compute on the device {name!r}: {reason}. Use auto or cpu") from error
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
