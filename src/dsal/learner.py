@@ -32,9 +32,9 @@ from dsal.memory import require
 from dsal.packing import pack, unpack
 from dsal.ridge import Blocks, Ridge, bytes_needed
 from dsal.rollback import rollback
-from dsal.rows import Block, PhaseRows, pick
+from dsal.rows import PhaseRows, pick
 from dsal.scoring import best_columns
-from dsal.streams import Auto, Compensation, cleansed, combined, one_hot, residue
+from dsal.streams import Auto, Compensation, cleansed, one_hot, residue
 from dsal.tuning import GAMMA_ROWS, RatioFit, choose_gammas
 from dsal.validation import check_gamma, check_positive, check_size, is_auto
 
@@ -196,56 +196,6 @@ class Learner:
             for ridge in self.ridges:
                 ridge.keep(columns)
 
-    def leave_one_out(
-        self, block: Block, present: Tensor, *, first: bool, compensated: bool = True
-    ) -> tuple[Tensor, ...]:
-        """Outputs of each stream (n x classes), on the CPU, for rows of the last phase, each as if not learned.
-
-        Exact in the main stream; in a compensation stream the residues of all other rows are taken as they are.
-
-        Args:
-            block: learned rows; of a weight above 1, one unit is left out, as of a row that was repeated.
-            present: the columns of the classes of that phase.
-            first: whether it was the first phase.
-            compensated: whether to go on after the main stream.
-        """
-
-        def outputs() -> Iterator[Tensor]:
-            main, *comps = self.ridges
-            y = one_hot(block.columns, torch.arange(self.classes, device=self.backend.device))
-            z = self._expand(block.features)
-            fitted, left_out = main.leave_one_out(apply(self.main_activation, z), y, block.share)
-            yield left_out.cpu()
-            for stream, ridge in zip(self.compensations, comps, strict=True) if compensated else ():
-                left_over = residue(y, fitted)
-                if stream.cleanse and not first:
-                    left_over = cleansed(left_over, present)
-                yield ridge.leave_one_out(apply(stream.activation, z), left_over, block.share)[1].cpu()
-
-        return self.team.told(lambda: tuple(outputs()))
-
-    def review(self, sample: Block, present: Tensor, total: float, compensation: float | Auto) -> Tensor:
-        """Leave-one-out logits (n x classes) of rows of the phase just learned.
-
-        Where C is ``"auto"``, they have a say in it first. The first phase counts only until there is another.
-
-        Args:
-            sample: rows that stand for the phase.
-            present: the columns of its classes.
-            total: weight of all its rows.
-            compensation: C.
-        """
-        chooses = is_auto(compensation)
-        main, *corrections = self.leave_one_out(
-            sample, present, first=self.phases == 1, compensated=chooses or compensation != 0
-        )
-        if chooses:
-            errors = one_hot(sample.columns.cpu(), torch.arange(self.classes)) - main
-            before = self.ratio if self.phases > 2 else RatioFit()
-            weight = np.ones(len(main)) if sample.weight is None else sample.weight.cpu().numpy()
-            self.ratio = before.plus(errors.numpy(), corrections[0].numpy(), weight, total)
-        return combined(main, corrections[0], self.strength(compensation)) if corrections else main
-
     def strength(self, compensation: float | Auto | None) -> float:
         """C in force: as given, 0 for None, or what the phases learned so far advise for ``"auto"``."""
         return self.ratio.ratio if isinstance(compensation, str) else compensation or 0.0
@@ -299,7 +249,7 @@ class Learner:
         parts: list[list[Tensor]] = [[] for _ in streams]
         for start in range(0, len(X), self.block_rows):
             rows = torch.tensor(X[start : start + self.block_rows], dtype=torch.float64, device=self.backend.device)
-            z = self._expand(rows)
+            z = self.expand(rows)
             for part, (activation, weights) in zip(parts, streams, strict=True):
                 part.append(self.backend.product(apply(activation, z), weights))
         return [torch.cat(part) for part in parts]
@@ -394,7 +344,7 @@ class Learner:
             raise InputError("nothing has been learned yet")
         return self.expansion
 
-    def _expand(self, features: Tensor) -> Tensor:
+    def expand(self, features: Tensor) -> Tensor:
         """B(F), for features (n x d_in): (n x d_B)."""
         z: Tensor = self.built()(features, self.backend.product)
         return z
@@ -427,13 +377,13 @@ class Learner:
 
     def _main_blocks(self, phase: PhaseRows, columns: Tensor) -> Blocks:
         for block in share(phase.read(self.block_rows), self.team):
-            x = apply(self.main_activation, self._expand(block.features))  # (7)
+            x = apply(self.main_activation, self.expand(block.features))  # (7)
             yield block.weighted(x, one_hot(block.columns, columns))
 
     def _residue_blocks(self, phase: PhaseRows, stream: Compensation, every: Tensor, kept: Tensor) -> Blocks:
         weights = self.ridges[0].weights()  # at the end of the phase
         for block in share(phase.read(self.block_rows), self.team):
-            z = self._expand(block.features)
+            z = self.expand(block.features)
             fitted = self.backend.product(apply(self.main_activation, z), weights)
             left_over = cleansed(residue(one_hot(block.columns, every), fitted), kept)  # (13), (15)
             yield block.weighted(apply(stream.activation, z), left_over[:, kept])  # (14); the rest is zero

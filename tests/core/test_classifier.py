@@ -403,3 +403,62 @@ def test_a_good_citizen_of_scikit_learn() -> None:
     x, y = load_digits(return_X_y=True)
     scores = cross_val_score(make_pipeline(StandardScaler(), DSALClassifier(expansion_size=256)), x, y, cv=3)
     assert scores.mean() > 0.93
+
+
+def test_a_renamed_class_is_the_same_class(rows: Rows) -> None:
+    model, renamed = (DSALClassifier(expansion_size=64).fit(rows.x, rows.y.astype(str)) for _ in range(2))
+    renamed.rename_class("7", "seventh of its name")
+    assert renamed.classes_.tolist() == [{"7": "seventh of its name"}.get(c, c) for c in model.classes_.tolist()]
+    assert np.array_equal(renamed.logits(rows.new), model.logits(rows.new))
+    for each, label in ((model, "7"), (renamed, "seventh of its name")):  # and it learns on under its new name
+        each.partial_fit(rows.x[:20], np.full(20, label))
+    assert np.array_equal(renamed.logits(rows.new), model.logits(rows.new))
+    for old, new, message in (("7", "x", "never learned"), ("8", "9", "already"), ("8", 9, "mix types")):
+        with pytest.raises(InputError, match=message):
+            renamed.rename_class(old, new)
+
+
+def test_a_dropped_class_is_never_answered_and_its_rows_stay_examples_of_none(rows: Rows) -> None:
+    """The other columns are those of a joint solve in which the rows of the class have the target zero."""
+    model = DSALClassifier(expansion_size=64, compensation=0)
+    learn(model, rows, [0, 50, 100])
+    others = model.classes_ != 3
+    before = model.logits(rows.new)
+    model.drop_class(3)
+    assert 3 not in model.classes_
+    np.testing.assert_array_equal(model.logits(rows.new), before[:, others])
+    targets = one_hot(rows.y, 100)[:, others]
+    weights = joint_weights(relu(rows.x @ model.projection_), targets, model.gamma_)
+    np.testing.assert_allclose(model.coef_main_, weights, atol=1e-8)
+    for label, message in ((3, "never learned"), (1000, "never learned")):
+        with pytest.raises(InputError, match=message):
+            model.drop_class(label)
+    with pytest.raises(InputError, match="only class"):
+        DSALClassifier(expansion_size=8).fit(rows.x[:5], np.zeros(5, dtype=int)).drop_class(0)
+
+
+def test_steps_that_belong_together_roll_back_together(rows: Rows) -> None:
+    model = DSALClassifier(expansion_size=64).fit(*rows.phase(0, 50))
+    before, expected = pickle.dumps(model.get_params()), model.logits(rows.new)
+
+    def learn_then_fail() -> None:
+        with model.rollback():
+            model.partial_fit(*rows.phase(50, 60))
+            model.drop_class(2)
+            raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="the disk is full"):
+        learn_then_fail()
+    assert pickle.dumps(model.get_params()) == before
+    assert np.array_equal(model.logits(rows.new), expected)
+    assert len(model.classes_) == 50
+    assert np.array_equal(
+        model.partial_fit(*rows.phase(50, 60)).logits(rows.new),
+        DSALClassifier(expansion_size=64).fit(*rows.phase(0, 50)).partial_fit(*rows.phase(50, 60)).logits(rows.new),
+    )
+
+
+def test_the_labels_predicted_are_those_of_the_largest_logits(rows: Rows) -> None:
+    """Also where the answer is found in float32 first."""
+    model = DSALClassifier(expansion_size=256).fit(rows.x, rows.y)
+    assert np.array_equal(model.predict(rows.new), model.classes_[model.logits(rows.new).argmax(1)])

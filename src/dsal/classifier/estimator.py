@@ -24,6 +24,7 @@ from dsal.defaults import COMPENSATION, EXPANSION_SIZE, GAMMA
 from dsal.distributed import current
 from dsal.errors import InputError
 from dsal.learner import Learner
+from dsal.left_out import leave_one_out, review
 from dsal.store import StrPath
 from dsal.streams import Compensation, combined
 from dsal.tuning import GAMMA_ROWS
@@ -217,7 +218,9 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
         phase = survey.phase(self._classes, learner.backend.device)
         logits = []
         for block in phase.read(learner.block_rows):
-            main, *rest = learner.leave_one_out(block, phase.present, first=learner.phases == 1, compensated=ratio != 0)
+            main, *rest = leave_one_out(
+                learner, block, phase.present, first=learner.phases == 1, compensated=ratio != 0
+            )
             logits.append(combined(main, rest[0], ratio) if rest else main)
         return torch.cat(logits).numpy()
 
@@ -307,7 +310,7 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
         phase, total = survey.phase(ours, learner.backend.device), float(survey.weights.sum())
         learner.learn(phase)
         sample = survey.rows_for(ours, rows_wanted(total), learner.backend.device)
-        left_out = learner.review(sample, phase.present, total, 0.0 if compensation is None else compensation)
+        left_out = review(learner, sample, phase.present, total, 0.0 if compensation is None else compensation)
         weight = np.ones(len(left_out)) if sample.weight is None else sample.weight.cpu().numpy()
         self._calibration = self._calibration.plus(left_out.numpy(), sample.columns.cpu().numpy(), weight, total)
         self._classes, self._class_weight = ours, np.pad(self._class_weight, (0, len(ours) - known))

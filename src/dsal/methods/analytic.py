@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from dsal.learner import Learner
+from dsal.left_out import review
 from dsal.methods.contract import Method, Samples, State
 from dsal.rows import PhaseRows, from_arrays, pick
 from dsal.streams import Auto
@@ -44,7 +45,7 @@ class Analytic(Method):
             learner.learn(phase)
             if is_auto(self.compensation):
                 sample = pick(phase.read, RATIO_ROWS, learner.seed, device)
-                learner.review(sample, phase.present, float(len(X)), self.compensation)
+                review(learner, sample, phase.present, float(len(X)), self.compensation)
 
     def scores(self, X: Samples) -> NDArray[np.float64]:
         return self._learner.logits(X, self._learner.strength(self.compensation))
