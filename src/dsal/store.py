@@ -19,6 +19,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsal.errors import FileFormatError
+from dsal.schema import (
+    ANY_TABLE,
+    Anything,
+    Choice,
+    Each,
+    Fact,
+    Header,
+    Mismatch,
+    Number,
+    Record,
+    Schema,
+    Text,
+    parse_json,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,6 +40,20 @@ if TYPE_CHECKING:
 StrPath: TypeAlias = "str | os.PathLike[str]"
 FORMAT = 1
 _KEY = "dsal"
+_HEADER_BYTES = 2**24
+_JSON_BYTES = 2**26
+_ARRAYS = 20_000
+_TYPES = {
+    **{f"F{bits}": f"float{bits}" for bits in (16, 32, 64)},
+    **{
+        f"{letter}{bits}": f"{kind}{bits}" for letter, kind in (("I", "int"), ("U", "uint")) for bits in (8, 16, 32, 64)
+    },
+    "BOOL": "bool",
+}
+_ENTRY = Record(
+    {"dtype": Choice(tuple(_TYPES)), "shape": Each(Number(0, 2**40, whole=True), most=8), "data_offsets": Anything()}
+)
+_DOCUMENT = Record({"format": Number(whole=True), "sha256": Text(64), "meta": Text(_HEADER_BYTES)})
 
 
 @contextmanager
@@ -33,9 +61,12 @@ def atomic_write(path: StrPath) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; what is written there takes its place in one step at the end.
 
     If the block raises, or the process dies, ``path`` is what it was before (a dead process may leave a hidden
-    ``.tmp`` file behind).
+    ``.tmp`` file behind). Of a symbolic link the file it leads to is replaced.
+
+    Raises:
+        OSError: see :func:`check_writable`; before anything is written.
     """
-    path = Path(path)
+    path = check_writable(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         temporary.touch()
@@ -48,6 +79,42 @@ def atomic_write(path: StrPath) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
     if os.name == "posix":
         _flush_to_disk(path.parent)  # the rename itself
+
+
+def check_writable(path: StrPath) -> Path:
+    """Return the file that writing to ``path`` would make or replace: itself, or what it links to.
+
+    Commands call this before they begin work that ends in a file.
+
+    Raises:
+        OSError: the file is read-only or no file but a folder, pipe or device, or its folder is missing or read-only.
+    """
+    target = Path(os.path.realpath(path))
+    if target.exists():
+        if not target.is_file():
+            raise OSError(f"cannot write {path}: it is {_what(target)}, not a file")
+        if not target.stat().st_mode & 0o222 or not os.access(target, os.W_OK):
+            raise PermissionError(f"cannot write {path}: it is read-only. Make it writable, or give another name")
+    elif not target.parent.is_dir():
+        raise FileNotFoundError(f"cannot write {path}: there is no folder {target.parent}")
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise PermissionError(f"cannot write {path}: the folder {target.parent} is read-only")
+    return target
+
+
+def check_readable(path: StrPath) -> Path:
+    """Return ``path``, a file or a link to one.
+
+    Raises:
+        FileNotFoundError: there is nothing.
+        FileFormatError: it is a folder, a pipe, a device or a socket: opening one of them may wait for ever.
+    """
+    path = Path(path)
+    if not path.is_file():
+        if not path.exists():
+            raise FileNotFoundError(f"no such file: {path}")
+        raise FileFormatError(f"{path} is {_what(path)}, not a file")
+    return path
 
 
 def save_tensors(path: StrPath, tensors: Mapping[str, NDArray[Any] | Tensor], meta: dict[str, Any]) -> None:
@@ -71,37 +138,92 @@ def save_tensors(path: StrPath, tensors: Mapping[str, NDArray[Any] | Tensor], me
             raise OSError(f"could not write {path}: {error}") from error
 
 
-def load_tensors(path: StrPath, kind: str | None = None) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Read what :func:`save_tensors` wrote, as NumPy arrays and metadata.
+def load_tensors(
+    path: StrPath, schema: Schema | None = None, *, kind: str | None = None
+) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Read what :func:`save_tensors` wrote, as NumPy arrays and metadata; only what fits ``schema`` is returned.
+
+    Names, types and shapes are checked before memory is taken for an array.
 
     Raises:
         FileNotFoundError: there is no such file.
-        FileFormatError: the file is torn, tampered with, not ours, of a later version, or not of this ``kind``.
+        FileFormatError: the file is torn, tampered with, not ours, of a later version, or not of this schema.
     """
     from safetensors import SafetensorError, safe_open
 
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"no such file: {path}")
+    schema = schema or Schema(kind, ANY_TABLE, None)
+    path = check_readable(path)
     try:
+        headers, document = _read_header(path)
+        facts = _facts(document, schema)
+        schema.check_headers(headers, facts)
         with safe_open(path, framework="numpy") as file:
-            document = json.loads((file.metadata() or {})[_KEY])
-            version, expected, text = document["format"], document["sha256"], document["meta"]
-            if version != FORMAT:
-                raise FileFormatError(
-                    f"{path} has format version {version}; this version of dsal reads {FORMAT}. Upgrade dsal."
-                )
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-    except KeyError as error:
-        raise FileFormatError(f"{path} was not written by dsal: its metadata lacks {error}") from error
-    except (SafetensorError, json.JSONDecodeError, TypeError) as error:
+            arrays = {name: file.get_tensor(name) for name in headers}
+        if _digest(arrays, document["meta"]) != document["sha256"]:
+            raise Mismatch("it was changed after it was written: its SHA-256 does not match")
+        schema.check_values(arrays, facts)
+    except Mismatch as error:
+        raise FileFormatError(f"{path} cannot be used as a {schema.kind or 'file of dsal'}: {error}") from error
+    except SafetensorError as error:
         raise FileFormatError(f"{path} is not a readable safetensors file, or torn: {error}") from error
-    if _digest(arrays, text) != expected:
-        raise FileFormatError(f"{path} was changed after it was written: its SHA-256 does not match")
-    meta: dict[str, Any] = json.loads(text)
-    if kind is not None and meta.get("kind") != kind:
-        raise FileFormatError(f"{path} holds a {meta.get('kind', 'nameless thing')!r}, not a {kind!r}")
-    return arrays, meta
+    return arrays, facts
+
+
+def read_json(path: StrPath, fact: Fact) -> Any:
+    """Read a JSON file.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        FileFormatError: it is torn, too large, or does not hold what ``fact`` says.
+    """
+    path = check_readable(path)
+    try:
+        if path.stat().st_size > _JSON_BYTES:
+            raise Mismatch(f"it has more than {_JSON_BYTES} bytes")
+        value = parse_json(path.read_text(encoding="utf-8"))
+        fact.check(value, "the document")
+    except (Mismatch, UnicodeDecodeError) as error:
+        raise FileFormatError(f"{path} cannot be used: {error}") from error
+    return value
+
+
+def _read_header(path: Path) -> tuple[dict[str, Header], dict[str, Any]]:
+    """Types and shapes of the arrays in a file, and the document about them."""
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        if size > min(_HEADER_BYTES, path.stat().st_size):
+            raise Mismatch("its header is longer than the file or torn: is it a safetensors file?")
+        text = file.read(size)
+    try:
+        header = parse_json(text.decode())
+    except UnicodeDecodeError as error:
+        raise Mismatch(f"its header is no text: {error}") from error
+    if (
+        not isinstance(header, dict)
+        or not isinstance(about := header.pop("__metadata__", {}), dict)
+        or _KEY not in about
+    ):
+        raise Mismatch("it was not written by dsal")
+    if len(header) > _ARRAYS:
+        raise Mismatch(f"it has more than {_ARRAYS} arrays")
+    for name, entry in header.items():
+        Text(500).check(name, "the name of an array")
+        _ENTRY.check(entry, f"the header of {name[:80]}")
+    Text(_HEADER_BYTES).check(about[_KEY], "its metadata")
+    document = parse_json(about[_KEY])
+    _DOCUMENT.check(document, "its metadata")
+    return {name: (_TYPES[entry["dtype"]], tuple(entry["shape"])) for name, entry in header.items()}, document
+
+
+def _facts(document: dict[str, Any], schema: Schema) -> dict[str, Any]:
+    if document["format"] != FORMAT:
+        raise Mismatch(f"it has format version {document['format']}; this version of dsal reads {FORMAT}. Upgrade dsal")
+    facts: dict[str, Any] = parse_json(document["meta"])
+    if not isinstance(facts, dict) or schema.kind not in (None, facts.get("kind")):
+        kind = facts.get("kind", "nameless thing") if isinstance(facts, dict) else facts
+        raise Mismatch(f"it holds a {str(kind)[:80]!r}, not a {schema.kind!r}")
+    schema.facts.check({name: value for name, value in facts.items() if name != "kind"}, "its metadata")
+    return facts
 
 
 def _digest(arrays: Mapping[str, NDArray[Any]], text: str) -> str:
@@ -117,6 +239,11 @@ def _digest(arrays: Mapping[str, NDArray[Any]], text: str) -> str:
 def _as_array(value: NDArray[Any] | Tensor) -> NDArray[Any]:
     array = value if isinstance(value, np.ndarray) else value.detach().cpu().numpy()
     return np.ascontiguousarray(array).reshape(array.shape)  # ascontiguousarray alone would turn () into (1,)
+
+
+def _what(path: Path) -> str:
+    kinds = (("a folder", path.is_dir()), ("a FIFO", path.is_fifo()), ("a socket", path.is_socket()))
+    return next((name for name, right in kinds if right), "a device")
 
 
 def _flush_to_disk(path: Path) -> None:

@@ -6,9 +6,11 @@ import json
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +19,7 @@ import torch
 from safetensors.numpy import save_file
 
 from dsal.errors import FileFormatError
-from dsal.store import atomic_write, load_tensors, save_tensors
+from dsal.store import atomic_write, check_writable, load_tensors, save_tensors
 
 ARRAYS = {
     "matrix": np.arange(6.0).reshape(2, 3).T,  # not C-contiguous
@@ -93,9 +95,72 @@ def test_foreign_files_are_refused(tmp_path: Path, file: Path) -> None:
             load_tensors(tmp_path / name)
     with pytest.raises(FileFormatError, match="holds a 'thing', not a 'model'"):
         load_tensors(file, kind="model")
-    for missing in (tmp_path / "missing", tmp_path):
-        with pytest.raises(FileNotFoundError):
-            load_tensors(missing)
+    with pytest.raises(FileNotFoundError):
+        load_tensors(tmp_path / "missing")
+
+
+def test_special_files_are_refused_by_name(tmp_path: Path) -> None:
+    """Opening a FIFO would wait for ever."""
+    fifo, server = tmp_path / "fifo", socket.socket(socket.AF_UNIX)
+    os.mkfifo(fifo)
+    server.bind(str(tmp_path / "socket"))
+    for path, what in ((fifo, "FIFO"), (tmp_path / "socket", "socket"), (tmp_path, "folder"), ("/dev/null", "device")):
+        with pytest.raises(FileFormatError, match=f"is a {what}, not a file"):
+            load_tensors(path)
+        with pytest.raises(OSError, match=f"is a {what}, not a file"):
+            save_tensors(path, ARRAYS, META)
+    server.close()
+    assert fifo.is_fifo()
+
+
+def test_a_link_is_followed_and_its_target_replaced(file: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(file.name)
+    save_tensors(link, {"a": np.ones(9)}, META)
+    assert link.is_symlink()
+    assert load_tensors(file)[0].keys() == {"a"}
+
+
+def test_a_read_only_file_is_refused_and_left_alone(file: Path) -> None:
+    before = file.read_bytes()
+    file.chmod(0o444)
+    with pytest.raises(PermissionError, match="read-only"):
+        check_writable(file)
+    with pytest.raises(PermissionError, match="read-only"):
+        save_tensors(file, {"a": np.ones(9)}, META)
+    assert file.read_bytes() == before
+    assert list(file.parent.iterdir()) == [file]
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"{" + b",".join(b'"%d":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}' % i for i in range(200_000)) + b"}",
+        json.dumps({"__metadata__": {"dsal": "[" * 2_000_000}}).encode(),
+        json.dumps({"__metadata__": {"dsal": "[1," * 2_000_000}}).encode(),
+        b'{"__metadata__":{"dsal":"' + b"x" * 30_000_000 + b'"}}',
+    ],
+    ids=["arrays", "depth", "values", "text"],
+)
+def test_a_crafted_header_takes_no_memory(header: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "crafted"
+    path.write_bytes(len(header).to_bytes(8, "little") + header)
+    del header
+    tracemalloc.start()
+    try:
+        with pytest.raises(FileFormatError):
+            load_tensors(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * path.stat().st_size + 2**20
+
+
+def test_values_that_are_not_finite_are_refused(tmp_path: Path) -> None:
+    for value in (np.nan, -np.inf):
+        save_tensors(tmp_path / "file", {"good": np.ones(2), "bad": np.array([1, value], dtype=np.float16)}, META)
+        with pytest.raises(FileFormatError, match="bad has values that are not finite"):
+            load_tensors(tmp_path / "file")
 
 
 def test_an_error_while_writing_leaves_the_old_file_and_no_litter(tmp_path: Path) -> None:

@@ -202,6 +202,57 @@ def test_what_is_no_run_is_refused(runs: dict[str, Path], tmp_path: Path) -> Non
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("method",), "x" * 10**6),
+        (("method",), ["ds-al"]),
+        (("method",), "\ud800"),
+        (("class_names", 3), "\udfff"),
+        (("class_names", 3), ["a", "b"]),
+        (("class_names",), "class"),
+        (("phases", 2, "classes_seen"), -1),
+        (("phases", 5, "classes_seen"), 10**6),
+        (("phases", 1, "phase"), 0),
+        (("phases", 0, "accuracy", "mean"), float("nan")),
+        (("phases", 0, "seconds", "mean"), float("inf")),
+        (("average_accuracy", "mean"), 1e300),
+        (("seeds",), []),
+        (("seeds",), [0.5]),
+        (("provenance", "backbone_trained_on"), ["base classes"]),
+        (("provenance", "backbone"), "resnet32"),
+        (("config",), []),
+        (("stored_bytes",), -1),
+    ],
+)
+def test_results_that_lie_are_refused_by_part(
+    runs: dict[str, Path], tmp_path: Path, place: tuple[str | int, ...], value: object
+) -> None:
+    document = json.loads((runs["k5"] / "results.json").read_text())
+    part: Any = document
+    for key in place[:-1]:
+        part = part[key]
+    part[place[-1]] = value
+    with pytest.raises(FileFormatError, match=r"results\.json .*" + str(place[0])) as caught:
+        read_runs([changed(runs["k5"], tmp_path / "run", **document)])
+    assert len(str(caught.value)) < 600
+
+
+def test_counts_that_lie_are_refused(runs: dict[str, Path], tmp_path: Path) -> None:
+    run = changed(runs["k5"], tmp_path / "run")
+    path, whole = run / "confusion.npz", (run / "confusion.npz").read_bytes()
+    start = whole.index(b"seed0_phase5.npy") + 60
+    path.write_bytes(whole[:start] + bytes(40) + whole[start + 40 :])  # the deflated data
+    with pytest.raises(FileFormatError, match=r"confusion\.npz"):
+        build_report([run], tmp_path / "out")
+    with np.load(runs["k5"] / "confusion.npz") as file:
+        arrays = dict(file)
+    for wrong in (-arrays["seed0_phase5"], arrays["seed0_phase5"][None], arrays["seed0_phase5"] * 1.0):
+        np.savez_compressed(path, **{**arrays, "seed0_phase5": wrong})
+        with pytest.raises(FileFormatError, match=r"confusion\.npz.*seed0_phase5"):
+            build_report([run], tmp_path / "out")
+
+
 def test_labels_are_unique(runs: dict[str, Path]) -> None:
     twice = read_runs([runs["k5"], runs["k5"], runs["ds-al"]])
     assert [run.label for run in twice] == ["DS-AL, K = 5, third", "DS-AL, K = 5, third (2)", "DS-AL, K = 25"]

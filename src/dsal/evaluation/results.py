@@ -9,21 +9,107 @@ from __future__ import annotations
 import copy
 import csv
 import json
-from collections.abc import Mapping, Sequence
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dsal.errors import FileFormatError
 from dsal.evaluation import metrics
 from dsal.evaluation.experiment import Setting
 from dsal.evaluation.protocol import PhaseResult
 from dsal.evaluation.provenance import peak_memory_bytes
-from dsal.store import atomic_write
+from dsal.schema import (
+    Anything,
+    Array,
+    Choice,
+    Each,
+    Flag,
+    Maybe,
+    Mismatch,
+    Number,
+    Record,
+    Ruled,
+    Text,
+    check_headers,
+)  # fmt: skip
+from dsal.store import atomic_write, check_readable, read_json
 
 SCHEMA = 1
+_WHOLE = Number(0, 2**60, whole=True)
+_CLASSES = 100_000
+
+
+def _over_seeds(low: float, high: float) -> Record:
+    value = Number(low, high)
+    return Record({"mean": value, "std": Number(0, high - low), "values": Each(value, 1)})
+
+
+_ACCURACY, _CHANGE, _SECONDS = _over_seeds(0, 100), _over_seeds(-100, 100), _over_seeds(0, 1e9)
+_PHASE = Record(
+    {
+        "phase": _WHOLE,
+        "classes_seen": Number(1, _CLASSES, whole=True),
+        "accuracy": _ACCURACY,
+        "accuracy_base": _ACCURACY,
+        "accuracy_new": Maybe(_ACCURACY),
+        "seconds": _SECONDS,
+        "seconds_evaluate": _SECONDS,
+    },
+    optional={"new_classes": Each(_WHOLE, most=_CLASSES)},
+)
+
+
+def _disagreement(document: dict[str, Any]) -> str | None:
+    """What does not fit together in a document of results."""
+    numbers = [phase["phase"] for phase in document["phases"]]
+    seen = [phase["classes_seen"] for phase in document["phases"]]
+    if numbers[0] != 0 or numbers != sorted(set(numbers)) or seen != sorted(seen):
+        return "phases do not count up from 0, or classes are lost"
+    if len(document["class_names"]) < seen[-1]:
+        return f"{len(document['class_names'])} names for {seen[-1]} classes"
+    return None
+
+
+DOCUMENT = Ruled(
+    Record(
+        {
+            "schema": Choice((SCHEMA,)),
+            "method": Text(200),
+            "exemplar_free": Flag(),
+            "config": Record({"dataset": Text()}, rest=Anything()),
+            "seeds": Each(Number(-(2**63), 2**64, whole=True), 1, 10_000),
+            "seed_varies": Text(),
+            "class_names": Each(Text(500), 1, _CLASSES),
+            "phases": Each(_PHASE, 1, _CLASSES),
+            "average_accuracy": _ACCURACY,
+            "last_accuracy": _ACCURACY,
+            "base_accuracy": _ACCURACY,
+            "new_accuracy": Maybe(_ACCURACY),
+            "forgetting": Maybe(_CHANGE),
+            "backward_transfer": Maybe(_CHANGE),
+            "stored_bytes": _WHOLE,
+            "peak_memory_bytes": _WHOLE,
+            "provenance": Record(
+                {},
+                optional={
+                    "image_dataset": Maybe(Text()),
+                    "backbone": Maybe(Record({}, optional={"architecture": Text()}, rest=Anything())),
+                    "backbone_trained_on": Text(),
+                },
+                rest=Anything(),
+            ),
+        },
+        rest=Anything(),
+    ),
+    _disagreement,
+)
+"""What ``results.json`` must hold to be used; see docs/results.md."""
 
 BySeed = Mapping[int, Sequence[PhaseResult]]
 
@@ -79,16 +165,54 @@ def read_results(out: Path) -> dict[str, Any]:
     """The document of a finished run.
 
     Raises:
-        FileFormatError: it is torn, or of another schema.
+        FileNotFoundError: there is none.
+        FileFormatError: it is torn, of another schema, or does not hold together.
     """
-    path = out / "results.json"
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise FileFormatError(f"{path} is torn or not JSON: {error}") from error
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise FileFormatError(f"{path} is not a result of schema {SCHEMA}")
+    document: dict[str, Any] = read_json(out / "results.json", DOCUMENT)
     return document
+
+
+def read_confusion(out: Path, seeds: Sequence[int], seen: Mapping[int, int]) -> Iterator[NDArray[np.int64]]:
+    """Confusion counts (true x predicted) after some phases, summed over seeds; nothing where the run left none.
+
+    One matrix is in memory at a time: with 1623 classes it has 21 MB.
+
+    Args:
+        out: folder of a finished run.
+        seeds: of the run.
+        seen: number of classes seen, by phase.
+
+    Raises:
+        FileFormatError: the file is torn, or not of this run.
+    """
+    path = out / "confusion.npz"
+    if not path.exists():
+        return
+    try:
+        with zipfile.ZipFile(check_readable(path)) as archive:
+            for phase, classes in seen.items():
+                counts = np.zeros((classes, classes), dtype=np.int64)
+                for seed in seeds:
+                    counts += _counts(archive, f"seed{seed}_phase{phase}", classes)
+                yield counts
+    except (zipfile.BadZipFile, zlib.error, LookupError, EOFError, RuntimeError, OSError, ValueError) as error:
+        raise FileFormatError(f"{path} does not hold the confusion counts of this run: {error}") from error
+
+
+def _counts(archive: zipfile.ZipFile, name: str, classes: int) -> NDArray[np.int64]:
+    """One array of an .npz file; its type, shape and size are checked before it is unpacked."""
+    member, expected = archive.getinfo(f"{name}.npy"), Array(("int32", "int64"), (classes, classes), low=0, high=2**40)
+    with archive.open(member) as file:
+        version = np.lib.format.read_magic(file)
+        if version != (1, 0):
+            raise Mismatch(f"{name} is of version {version} of the .npy format")
+        shape, by_columns, dtype = np.lib.format.read_array_header_1_0(file)
+        check_headers({name: (dtype.name, shape)}, {name: expected}, {})
+        if member.file_size != file.tell() + classes**2 * dtype.itemsize or by_columns:
+            raise Mismatch(f"{name} is torn")
+        counts = np.frombuffer(file.read(), dtype=dtype).reshape(shape).astype(np.int64)
+    expected.check_values(counts, name)
+    return counts
 
 
 def comparable(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dsal.evaluation.results import read_confusion
 from dsal.report.runs import Run
 
 SIDE = 128  # cells a side
@@ -53,12 +54,12 @@ def confusion_of(run: Run) -> Confusion | None:
     picked = np.unique(np.linspace(0, len(run.phases) - 1, min(PHASES, len(run.phases))).round().astype(int))
     phases = [run.phases[index] for index in picked]
     group = -(-run.classes // SIDE)
-    found = [(_merged(counts, group), _worst(counts)) for counts in run.confusion(phases)]
+    seen = {phase.number: phase.classes_seen for phase in phases}
+    found = [(_merged(counts, group), _worst(counts)) for counts in read_confusion(run.path, run.seeds, seen)]
     if not found:
         return None
     matrices, pairs = zip(*found, strict=True)
-    seen = tuple(phase.classes_seen for phase in phases)
-    return Confusion(tuple(phase.number for phase in phases), seen, group, matrices, pairs)
+    return Confusion(tuple(seen), tuple(seen.values()), group, matrices, pairs)
 
 
 def _merged(counts: NDArray[np.int64], group: int) -> NDArray[np.int64]:

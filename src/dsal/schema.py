@@ -1,0 +1,305 @@
+"""What a file must hold, declared once for each kind of file and checked before any of it is used.
+
+Facts are values as JSON holds them; arrays are known by name, type and shape before they are read, so that a file
+cannot ask for memory that its kind has no use for. What does not fit raises :class:`Mismatch`, which names the part.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Facts: TypeAlias = dict[str, Any]
+Dimension: TypeAlias = "int | str | Callable[[Mapping[str, int]], int]"
+VALUES = 500_000  # most values in one JSON text: each takes about a hundred bytes of memory
+_NESTED = 20  # levels of lists and tables
+
+
+class Mismatch(ValueError):
+    """A part of a file that is not what its schema says."""
+
+
+def parse_json(text: str) -> Any:
+    """A JSON text of a bounded number of values; NaN and infinities pass, for a :class:`Fact` to refuse by name.
+
+    Raises:
+        Mismatch: it is none.
+    """
+    if sum(map(text.count, ",[{")) > VALUES:
+        raise Mismatch(f"it has more than {VALUES} values")
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise Mismatch("its lists are nested too deeply") from error
+    except ValueError as error:
+        raise Mismatch(f"it is torn or not JSON: {error}") from error
+
+
+class Fact(ABC):
+    """What a value must be."""
+
+    @abstractmethod
+    def check(self, value: object, where: str) -> None:
+        """Raise :class:`Mismatch` if ``value``, the part of the file called ``where``, is something else."""
+
+
+@dataclass(frozen=True)
+class Text(Fact):
+    """Text of Unicode characters (no surrogates) and of bounded length."""
+
+    most: int = 1000
+
+    def check(self, value: object, where: str) -> None:
+        _demand(isinstance(value, str) and len(value) <= self.most, where, f"text of up to {self.most} letters", value)
+        _demand(not re.search("[\ud800-\udfff]", str(value)), where, "text without surrogates", value)
+
+
+@dataclass(frozen=True)
+class Number(Fact):
+    """A finite number from ``low`` to ``high``; ``whole``: an integer."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    whole: bool = False
+
+    def check(self, value: object, where: str) -> None:
+        right = isinstance(value, int if self.whole else (int, float)) and not isinstance(value, bool)
+        right = right and not (isinstance(value, float) and not math.isfinite(value))
+        expected = f"{'an integer' if self.whole else 'a finite number'} from {self.low} to {self.high}"
+        _demand(right and self.low <= value <= self.high, where, expected, value)  # type: ignore[operator]
+
+
+@dataclass(frozen=True)
+class Flag(Fact):
+    """True or false."""
+
+    def check(self, value: object, where: str) -> None:
+        _demand(isinstance(value, bool), where, "true or false", value)
+
+
+@dataclass(frozen=True)
+class Choice(Fact):
+    """One of a few values."""
+
+    values: tuple[str | int | None, ...]
+
+    def check(self, value: object, where: str) -> None:
+        right = any(type(value) is type(choice) and value == choice for choice in self.values)
+        _demand(right, where, " or ".join(map(repr, self.values)), value)
+
+
+@dataclass(frozen=True)
+class Maybe(Fact):
+    """A value, or null."""
+
+    fact: Fact
+
+    def check(self, value: object, where: str) -> None:
+        if value is not None:
+            self.fact.check(value, where)
+
+
+@dataclass(frozen=True)
+class Each(Fact):
+    """A list of ``least`` to ``most`` values of one kind."""
+
+    fact: Fact
+    least: int = 0
+    most: int = VALUES
+
+    def check(self, value: object, where: str) -> None:
+        right = isinstance(value, list) and self.least <= len(value) <= self.most
+        _demand(right, where, f"a list of {self.least} to {self.most} values", value)
+        for number, item in enumerate(value):  # type: ignore[arg-type, var-annotated]
+            self.fact.check(item, f"{where}[{number}]")
+
+
+@dataclass(frozen=True)
+class Record(Fact):
+    """A table with these keys; ``optional`` ones may be missing, and ``rest`` says what others must be, if allowed."""
+
+    keys: Mapping[str, Fact]
+    optional: Mapping[str, Fact] = field(default_factory=dict)
+    rest: Fact | None = None
+
+    def check(self, value: object, where: str) -> None:
+        _demand(isinstance(value, dict), where, "a table", value)
+        assert isinstance(value, dict)
+        for key in self.keys:
+            _demand(key in value, where, f"a table with the key {key!r}", value)
+        for key, item in value.items():
+            Text(200).check(key, f"a key of {where}")
+            fact = self.keys.get(key) or self.optional.get(key) or self.rest
+            if fact is None:
+                raise Mismatch(f"{where} has the unknown key {key!r}")
+            fact.check(item, f"{where}.{key}")
+
+
+@dataclass(frozen=True)
+class Ruled(Fact):
+    """A value whose parts must also agree: ``rule`` returns what is wrong with it, or None."""
+
+    fact: Fact
+    rule: Callable[[Any], str | None]
+
+    def check(self, value: object, where: str) -> None:
+        self.fact.check(value, where)
+        if (wrong := self.rule(value)) is not None:
+            raise Mismatch(f"{where}: {wrong}")
+
+
+@dataclass(frozen=True)
+class Anything(Fact):
+    """Any value of bounded depth whose numbers are finite and whose texts are text."""
+
+    depth: int = _NESTED
+
+    def check(self, value: object, where: str) -> None:
+        _demand(self.depth > 0, where, f"at most {_NESTED} levels of lists and tables", value)
+        inner = Anything(self.depth - 1)
+        if isinstance(value, list):
+            Each(inner).check(value, where)
+        elif isinstance(value, dict):
+            Record({}, rest=inner).check(value, where)
+        elif isinstance(value, str):
+            Text(100_000).check(value, where)
+        elif value is not None and not isinstance(value, bool):
+            Number(-1e300, 1e300).check(value, where)
+
+
+ANY_TABLE = Record({}, rest=Anything())
+
+
+@dataclass(frozen=True)
+class Array:
+    """What an array must be.
+
+    Attributes:
+        dtype: NumPy's names of the types it may have.
+        shape: the length of each axis: a number, a name (the same length wherever the name appears in a file; one
+            that begins with an underscore, in this array alone), or a function of the lengths named.
+        low: smallest value allowed; numbers must be finite in any case.
+        high: largest value allowed.
+        optional: it may be missing.
+    """
+
+    dtype: str | tuple[str, ...]
+    shape: tuple[Dimension, ...]
+    low: float | None = None
+    high: float | None = None
+    optional: bool = False
+
+    def check_values(self, array: NDArray[Any], where: str) -> None:
+        """Raise :class:`Mismatch` if a number is not finite or out of range."""
+        if not array.size:
+            return
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise Mismatch(f"{where} has values that are not finite")
+        if (self.low is not None and array.min() < self.low) or (self.high is not None and array.max() > self.high):
+            expected = f"from {'-inf' if self.low is None else self.low} to {'inf' if self.high is None else self.high}"
+            raise Mismatch(f"the values of {where} must be {expected}, but are from {array.min()} to {array.max()}")
+
+
+Header: TypeAlias = tuple[str, tuple[int, ...]]  # type, as NumPy calls it, and shape
+
+
+def check_headers(headers: Mapping[str, Header], arrays: Mapping[str, Array], sizes: Mapping[str, int]) -> None:
+    """Check names, types and shapes of a file's arrays.
+
+    Args:
+        headers: of the arrays that the file holds.
+        arrays: what they must be, by regular expressions that match whole names.
+        sizes: lengths of named axes that are known already.
+
+    Raises:
+        Mismatch: one is missing, unknown, or of another type or shape.
+    """
+    known = dict(sizes)
+    matched = {name: _pattern(name, arrays) for name in headers}
+    for required, array in arrays.items():
+        if not array.optional and required not in matched.values():
+            raise Mismatch(f"it lacks the array {required}")
+    formulas = []
+    for name, (dtype, shape) in headers.items():
+        if (pattern := matched[name]) is None:
+            raise Mismatch(f"it has the unknown array {name[:80]!r}")
+        array = arrays[pattern]
+        own: dict[str, int] = {}
+        types = (array.dtype,) if isinstance(array.dtype, str) else array.dtype
+        if dtype not in types or len(shape) != len(array.shape):
+            raise Mismatch(
+                f"{name} must be {' or '.join(types)} of {len(array.shape)} axes, not {dtype} of shape {shape}"
+            )
+        for axis, (length, expected) in enumerate(zip(shape, array.shape, strict=True)):
+            if callable(expected):
+                formulas.append((name, axis, length, expected))
+                continue
+            if isinstance(expected, str):
+                expected = (own if expected.startswith("_") else known).setdefault(expected, length)
+            if length != expected:
+                raise Mismatch(f"{name} must have the length {expected} along axis {axis}, not {length}")
+    for name, axis, length, formula in formulas:
+        if length != formula(known):
+            raise Mismatch(f"{name} must have the length {formula(known)} along axis {axis}, not {length}")
+
+
+@dataclass(frozen=True)
+class Schema:
+    """All that a safetensors file of one kind must hold.
+
+    Attributes:
+        kind: what the file says it is; None for any.
+        facts: its other facts.
+        arrays: its arrays by name (a regular expression), or a function of the facts that gives them; None for any
+            arrays of finite numbers.
+        sizes: lengths of named axes, as the facts say.
+    """
+
+    kind: str | None
+    facts: Record
+    arrays: Mapping[str, Array] | Callable[[Facts], Mapping[str, Array]] | None
+    sizes: Callable[[Facts], Mapping[str, int]] = lambda facts: {}
+
+    def check_headers(self, headers: Mapping[str, Header], facts: Facts) -> None:
+        """Raise :class:`Mismatch` if an array is missing, unknown, or of another type or shape."""
+        if self.arrays is not None:
+            check_headers(headers, self._arrays_of(facts), self.sizes(facts))
+
+    def check_values(self, arrays: Mapping[str, NDArray[Any]], facts: Facts) -> None:
+        """Raise :class:`Mismatch` if a number is not finite or out of range; names have been checked before."""
+        expected = self._arrays_of(facts)
+        for name, array in arrays.items():
+            expected[next(pattern for pattern in expected if re.fullmatch(pattern, name, re.DOTALL))].check_values(
+                array, name
+            )
+
+    def _arrays_of(self, facts: Facts) -> Mapping[str, Array]:
+        if self.arrays is None:
+            return {".*": Array((), ())}
+        return self.arrays(facts) if callable(self.arrays) else self.arrays
+
+
+def _pattern(name: str, arrays: Mapping[str, Array]) -> str | None:
+    return next((pattern for pattern in arrays if re.fullmatch(pattern, name, re.DOTALL)), None)
+
+
+def _demand(right: bool, where: str, expected: str, got: object) -> None:
+    if not right:
+        raise Mismatch(f"{where} must be {expected}, not {_described(got)}")
+
+
+def _described(value: object) -> str:
+    """A value in a few words, however large it is."""
+    if isinstance(value, str):
+        return ascii(value) if len(value) <= 40 else f"{value[:40]!a} and {len(value) - 40} letters more"
+    if isinstance(value, (list, dict)):
+        return f"a {'list' if isinstance(value, list) else 'table'} of {len(value)}"
+    return repr(value) if not isinstance(value, int) or value.bit_length() <= 64 else "a very large integer"
