@@ -1,4 +1,4 @@
-"""Time of a phase on one and on two processes, against the model of ``dsal.distributed.cost``.
+"""Time of a phase on one and on two processes, against the model of ``benchmarks/phase_cost.py``.
 
     python benchmarks/distributed.py                 # d_B = 4096, the 25,000 rows of CIFAR-100's base phase
     python benchmarks/distributed.py --size 512 --rows 2000 --repeats 1
@@ -26,12 +26,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from phase_cost import PhaseCost, Rates
 from torch import Tensor
 
 from dsal.blas import Lapack
 from dsal.data.features import FeatureSet, load_features
 from dsal.distributed import ALONE, Team, joined
-from dsal.distributed.cost import Phase, Rates
 from dsal.gathering import CHUNK_BYTES
 from dsal.learner import Learner
 from dsal.rows import PhaseRows, from_arrays
@@ -85,7 +85,7 @@ def learn(learner: Learner, data: FeatureSet, rows: np.ndarray, classes: range, 
 def measure_rates(data: FeatureSet, size: int, base: np.ndarray, team: Team) -> Rates:
     """Each rate on its own, the fastest of some trials; all ranks compute at the same time, as they will."""
     rows = base[np.linspace(0, len(base) - 1, TRIAL_ROWS).astype(int)]
-    trial = Phase(TRIAL_ROWS, size, 50, 50, data.train_x.shape[1], first=True)
+    trial = PhaseCost(TRIAL_ROWS, size, 50, 50, data.train_x.shape[1], first=True)
     summing, factoring = [], []
     for _ in range(TRIALS):
         learner, backend = make_learner(size, ALONE)
@@ -113,7 +113,7 @@ def job(size: int, rows: int, repeats: int) -> None:
         base = np.flatnonzero(data.train_y < 50)[:: max(25_000 // rows, 1)][:rows]
         later = np.flatnonzero((data.train_y >= 50) & (data.train_y < 60))[: max(rows // 5, 1)]
         width = data.train_x.shape[1]
-        phases = (Phase(len(base), size, 50, 50, width, first=True), Phase(len(later), size, 60, 10, width))
+        phases = (PhaseCost(len(base), size, 50, 50, width, first=True), PhaseCost(len(later), size, 60, 10, width))
         rates = measure_rates(data, size, base, team)
         seconds: list[list[tuple[float, float]]] = [[], []]
         for _ in range(repeats):

@@ -40,7 +40,7 @@ def _run(size: int, parts: list[Phase], batch: int, data: Any) -> tuple[list[flo
 
         def learn(phase: Phase = phase) -> None:
             for part in batches(phase, batch):
-                method.learn(*part)
+                method.learn_rows(*part)
             method.scores(phase.x[:1])
 
         learning += seconds(learn)

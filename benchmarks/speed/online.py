@@ -21,12 +21,12 @@ def run(small: bool) -> Record:
     rows = np.random.RandomState(0).permutation(len(data.train_y))
     some, rest = rows[: len(rows) // 10], iter(rows[len(rows) // 10 :].tolist())
     method = ours(size)
-    method.learn(data.train_x[some], data.train_y[some], range(100))
+    method.learn_rows(data.train_x[some], data.train_y[some], range(100))
     method.scores(data.test_x[:1])
 
     def learn(count: int) -> None:
         chosen = [next(rest) for _ in range(count)]
-        method.learn(data.train_x[chosen], data.train_y[chosen], sorted(set(data.train_y[chosen].tolist())))
+        method.learn_rows(data.train_x[chosen], data.train_y[chosen], sorted(set(data.train_y[chosen].tolist())))
         method.scores(data.test_x[:1])
 
     gram = np.zeros((size, size), order="F")

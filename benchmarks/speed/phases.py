@@ -25,7 +25,7 @@ def run(small: bool) -> Record:
     data = load(small)
     base = phase_of(data, range(50))
     first = ours(size)
-    first.learn(*base)
+    first.learn_rows(*base)
     state = first.state()
     record = Record(
         NAME,
@@ -47,7 +47,7 @@ def run(small: bool) -> Record:
 
 
 def _learn(method: DSAL, part: Phase) -> None:
-    method.learn(*part)
+    method.learn_rows(*part)
     method.scores(part.x[:1])
 
 

@@ -35,7 +35,7 @@ def run(small: bool, official: Path | None = None) -> Record:
     data = load(small)
     base = phase_of(data, range(50))
     method = ours(size)
-    taken: dict[str, Any] = {"ours base": seconds(lambda: method.learn(base.x, base.y, base.classes))}
+    taken: dict[str, Any] = {"ours base": seconds(lambda: method.learn_rows(base.x, base.y, base.classes))}
     learner = method._learner
     taken["ours base"] += seconds(lambda: learner.weights)
     taken["ours base evaluation"] = seconds(lambda: method.predict(test_rows(data, 50)[0]))
@@ -84,7 +84,7 @@ def _contestants(phase: Phase, method: Any, rivals: dict[str, Any], floor: Any, 
     x = test_rows(data, 75)[0]  # as many as in the middle of a run
 
     def learn() -> None:
-        method.learn(*phase)
+        method.learn_rows(*phase)
         method.scores(x[:1])  # the weights are solved when first asked for: that is learning
 
     work: dict[str, Any] = {

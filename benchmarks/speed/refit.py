@@ -30,7 +30,7 @@ def run(small: bool) -> Record:
     agreement = 0.0
     for k in range(PHASES + 1):
         phase = phase_of(data, range(50) if k == 0 else range(50 + (k - 1) * step, 50 + k * step))
-        taken.append(seconds(lambda phase=phase: (method.learn(*phase), method.scores(phase.x[:1]))))
+        taken.append(seconds(lambda phase=phase: (method.learn_rows(*phase), method.scores(phase.x[:1]))))
         if k in (0, PHASES // 2, PHASES):
             everything = phase_of(data, range(50 + k * step))
             projection = method._learner.built().projection.numpy()

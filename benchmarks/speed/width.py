@@ -41,10 +41,10 @@ def measure(size: int, share: int, small: bool) -> dict[str, Any]:
     base = phase_of(data, range(50))
     base = Phase(base.x[::share], base.y[::share], base.classes)
     method = ours(size)
-    taken: dict[str, Any] = {"rows": len(base.y), "base": seconds(lambda: method.learn(*base))}
+    taken: dict[str, Any] = {"rows": len(base.y), "base": seconds(lambda: method.learn_rows(*base))}
     for classes in (range(50, 52), range(52, 54)):
         phase = phase_of(data, classes)
-        taken["phase"] = seconds(lambda phase=phase: (method.learn(*phase), method.scores(phase.x[:1])))
+        taken["phase"] = seconds(lambda phase=phase: (method.learn_rows(*phase), method.scores(phase.x[:1])))
         taken["evaluation"] = seconds(lambda classes=classes: method.predict(test_rows(data, classes.stop)[0]))
     return {**taken, "peak": peak_memory_bytes()}
 

@@ -34,7 +34,7 @@ def test_the_recursion_is_ours_on_the_authors_batches() -> None:
     theirs = None
     for classes in (range(50), range(50, 75), range(75, 77)):
         for part in batches(phase_of(data, classes), 512):
-            method.learn(*part)
+            method.learn_rows(*part)
             if theirs is None:
                 theirs = Recursion(method._learner.built().projection)
             theirs.learn_batch(*part)

@@ -104,16 +104,17 @@ def test_images_are_decoded_when_wanted(pictures: Path, backbone: Backbone) -> N
     assert isinstance(data.train, FileData)
     assert data.class_names == tuple(f"n{label}" for label in range(7))
     assert data.train.labels.bincount().tolist() == [5] * 7
-    batches = list(data.train.batches(16, 28, 1))
+    small = data.train.at(28, 1)
+    batches = [images for images, _ in small.batches(16)]
     assert [len(batch) for batch in batches] == [16, 16, 3]
     rows = torch.tensor([34, 0, 17])
-    few = data.train.in_memory(rows, 28, 1)
+    few = small.take(rows).in_memory()
     assert torch.equal(few.images, torch.cat(batches)[rows])
     assert few.labels.tolist() == [6, 0, 3]
     features = extract_dataset(backbone, data, batch_size=16)
     np.testing.assert_allclose(features.train_x[rows], backbone.extract(few.images), atol=1e-5)
     with pytest.raises(MemoryNeededError, match="smaller images"):
-        data.train.in_memory(rows, 10**7)
+        data.train.take(rows).at(10**7, 3).in_memory()
 
 
 def test_other_files_are_another_data_set(pictures: Path) -> None:

@@ -46,9 +46,10 @@ def phases(data: FeatureSet, size: int = 256) -> dict[str, NDArray[Any]]:
     scores = {}
     for name, compensation in (("main", 0.0), ("both", 0.6)):
         method = METHODS.get("ds-al")(expansion_size=size, compensation=compensation)
+        method.team = current()
         for k in range(6):
             rows = scenario.phase_rows(data.train_y, k)
-            method.learn(data.train_x[rows], scenario.positions(data.train_y)[rows], scenario.phases[k])
+            method.learn_rows(data.train_x[rows], scenario.positions(data.train_y)[rows], scenario.phases[k])
         scores[name] = method.scores(data.test_x)
     return scores
 
@@ -71,7 +72,7 @@ def pictures(weights: Path, folder: Path) -> dict[str, NDArray[Any]]:
     """Features of a data set, and what a model of images answers after learning a folder."""
     model = ImageModel(str(weights), DSALClassifier(expansion_size=64))
     data = load_dataset("omniglot")
-    some = replace(data, train=data.train.cut(slice(70)), test=data.test.cut(slice(3)))
+    some = replace(data, train=data.train.take(slice(70)), test=data.test.take(slice(3)))
     features = extract_dataset(model.backbone, some, batch_size=16)
     lesson = model.learn(folder)
     found = {"train": features.train_x, "test": features.test_x, "usual": model.usual.counts}

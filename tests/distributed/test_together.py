@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from dsal.data.features import FeatureSet
 from dsal.distributed import ALONE, Team
-from dsal.distributed.cost import Phase
 
 from . import jobs
 from .conftest import Answers
@@ -44,10 +44,13 @@ def test_only_the_triangle_is_summed(together: list[Answers]) -> None:
         np.testing.assert_array_equal(np.tril(together[0][name], -1), np.tril(before, -1))
 
 
-def test_bytes_are_those_of_the_arithmetic(together: list[Answers]) -> None:
+def test_bytes_are_those_of_the_arithmetic(together: list[Answers], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
+    from benchmarks.phase_cost import PhaseCost
+
     seen = [50, 60, 70, 80, 90, 100]
     runs = [
-        Phase(rows=1, size=256, classes=classes, present=50 if classes == 50 else 10, streams=streams)
+        PhaseCost(rows=1, size=256, classes=classes, present=50 if classes == 50 else 10, streams=streams)
         for streams in (1, 2)
         for classes in seen
     ]

@@ -28,10 +28,10 @@ def test_no_method_has_more_than_the_budget_and_all_begin_with_their_defaults(na
 def test_a_fifth_of_each_base_class_is_held_out(sample: FeatureSet) -> None:
     ground = base_ground(settle(Experiment(phases=10), sample))
     samples = ground.samples
-    np.testing.assert_array_equal(np.bincount(samples.train_y), [16] * 50)
-    np.testing.assert_array_equal(np.bincount(samples.test_y), [4] * 50)
+    np.testing.assert_array_equal(np.bincount(samples.train.labels), [16] * 50)
+    np.testing.assert_array_equal(np.bincount(samples.test.labels), [4] * 50)
     assert [len(phase) for phase in ground.scenario.phases] == [25, 5, 5, 5, 5, 5]
-    used = [row.tobytes() for row in (*samples.train_x, *samples.test_x)]
+    used = [row.tobytes() for row in (*samples.train.x, *samples.test.x)]
     assert len(set(used)) == len(used) == 1000  # no row twice: what is held out is not learned
     assert set(used) == {row.tobytes() for row in sample.train_x[sample.train_y < 50]}
 
@@ -40,7 +40,7 @@ def test_base_classes_may_be_any(sample: FeatureSet) -> None:
     generic = replace(sample, backbone={**sample.backbone, "seen_classes": None})
     setting = settle(Experiment(phases=10, class_order="1993"), generic)
     samples = base_ground(setting).samples
-    used = {row.tobytes() for row in (*samples.train_x, *samples.test_x)}
+    used = {row.tobytes() for row in (*samples.train.x, *samples.test.x)}
     assert used == {row.tobytes() for row in sample.train_x[np.isin(sample.train_y, setting.scenario.labels(0))]}
 
 

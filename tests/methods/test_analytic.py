@@ -15,7 +15,7 @@ def learn(method: Method, sample: FeatureSet, phases: int) -> Method:
     scenario = Scenario.deal(100, phases=phases)
     for k, classes in enumerate(scenario.phases):
         rows = scenario.phase_rows(sample.train_y, k)
-        method.learn(sample.train_x[rows], sample.train_y[rows], classes)
+        method.learn_rows(sample.train_x[rows], sample.train_y[rows], classes)
     return method
 
 

@@ -34,7 +34,7 @@ def test_classes_grow_one_by_one(name: str, sample: FeatureSet) -> None:
     method = make(name)
     assert method.classes_seen == 0
     for x, y, classes in phases(sample, 8, 3, 5):
-        method.learn(x, y, classes)
+        method.learn_rows(x, y, classes)
         assert method.classes_seen == classes.stop
         scores = method.scores(sample.test_x[:7])
         assert scores.shape == (7, classes.stop)
@@ -51,7 +51,7 @@ def test_before_the_first_phase_there_is_nothing_to_say(name: str, sample: Featu
 def test_it_learns(name: str, sample: FeatureSet) -> None:
     method = make(name)
     for part in phases(sample, 10, 10, 0) if name == FORGETS else phases(sample, 10, 5, 5):
-        method.learn(*part)
+        method.learn_rows(*part)
     rows = np.flatnonzero(sample.test_y < 10)
     hits = method.scores(sample.test_x[rows]).argmax(1) == sample.test_y[rows]
     assert hits.mean() > 0.5  # chance: 0.1
@@ -61,7 +61,7 @@ def test_it_learns(name: str, sample: FeatureSet) -> None:
 def test_a_sample_is_scored_alone_as_among_others(name: str, sample: FeatureSet) -> None:
     method = make(name)
     for part in phases(sample, 8, 4, 2):
-        method.learn(*part)
+        method.learn_rows(*part)
     together = method.scores(sample.test_x[:20])
     alone = np.concatenate([method.scores(sample.test_x[i : i + 1]) for i in range(20)])
     np.testing.assert_allclose(alone, together, rtol=1e-9, atol=1e-9)
@@ -72,7 +72,7 @@ def test_a_sample_is_scored_alone_as_among_others(name: str, sample: FeatureSet)
 def test_the_first_phase_may_have_one_class(name: str, sample: FeatureSet) -> None:
     method = make(name)
     for part in phases(sample, 3, 1, 2):
-        method.learn(*part)
+        method.learn_rows(*part)
     assert method.scores(sample.test_x[:2]).shape == (2, 3)
 
 
@@ -80,15 +80,15 @@ def test_the_first_phase_may_have_one_class(name: str, sample: FeatureSet) -> No
 def test_returning_classes_are_learned_or_refused(name: str, sample: FeatureSet) -> None:
     method = make(name)
     (x, y, classes), *_ = phases(sample, 6, 4, 1)
-    method.learn(x, y, classes)
+    method.learn_rows(x, y, classes)
     before = method.scores(sample.test_x[:5])
     back = np.flatnonzero(y < 2)
     if method.takes_returning_classes:
-        method.learn(x[back], y[back], range(2))
+        method.learn_rows(x[back], y[back], range(2))
         assert method.classes_seen == 4
     else:
         with pytest.raises(InputError, match="again"):
-            method.learn(x[back], y[back], range(2))
+            method.learn_rows(x[back], y[back], range(2))
         np.testing.assert_array_equal(method.scores(sample.test_x[:5]), before)
 
 
@@ -96,8 +96,8 @@ def test_returning_classes_are_learned_or_refused(name: str, sample: FeatureSet)
 def test_same_seed_same_bits(name: str, sample: FeatureSet) -> None:
     first, second = make(name), make(name)
     for part in phases(sample, 8, 4, 2):
-        first.learn(*part)
-        second.learn(*part)
+        first.learn_rows(*part)
+        second.learn_rows(*part)
     np.testing.assert_array_equal(first.scores(sample.test_x), second.scores(sample.test_x))
 
 
@@ -107,8 +107,8 @@ def test_another_seed_changes_what_it_says(name: str, sample: FeatureSet) -> Non
         pytest.skip("draws nothing")
     first, second = make(name, seed=0), make(name, seed=1)
     part, *_ = phases(sample, 8, 4, 2)
-    first.learn(*part)
-    second.learn(*part)
+    first.learn_rows(*part)
+    second.learn_rows(*part)
     assert (first.scores(sample.test_x) != second.scores(sample.test_x)).any()
 
 
@@ -117,13 +117,13 @@ def test_saved_and_loaded_it_goes_on_bit_for_bit(name: str, sample: FeatureSet, 
     unbroken, stopped = make(name), make(name)
     *early, late = phases(sample, 9, 4, 3)
     for part in early:
-        unbroken.learn(*part)
-        stopped.learn(*part)
+        unbroken.learn_rows(*part)
+        stopped.learn_rows(*part)
     stopped.save(tmp_path / "state")
     loaded = METHODS.get(name).load(tmp_path / "state")
     np.testing.assert_array_equal(loaded.scores(sample.test_x), unbroken.scores(sample.test_x))
-    unbroken.learn(*late)
-    loaded.learn(*late)
+    unbroken.learn_rows(*late)
+    loaded.learn_rows(*late)
     np.testing.assert_array_equal(loaded.scores(sample.test_x), unbroken.scores(sample.test_x))
 
 
@@ -132,8 +132,8 @@ def test_a_fresh_method_can_be_saved(name: str, sample: FeatureSet, tmp_path: Pa
     make(name).save(tmp_path / "state")
     part, *_ = phases(sample, 8, 4, 2)
     loaded, fresh = METHODS.get(name).load(tmp_path / "state"), make(name)
-    loaded.learn(*part)
-    fresh.learn(*part)
+    loaded.learn_rows(*part)
+    fresh.learn_rows(*part)
     np.testing.assert_array_equal(loaded.scores(sample.test_x), fresh.scores(sample.test_x))
 
 
@@ -141,7 +141,7 @@ def test_a_fresh_method_can_be_saved(name: str, sample: FeatureSet, tmp_path: Pa
 def test_an_exemplar_free_method_keeps_no_sample(name: str, sample: FeatureSet) -> None:
     method = make(name)
     for part in phases(sample, 8, 4, 4):
-        method.learn(*part)
+        method.learn_rows(*part)
     if not method.exemplar_free:
         pytest.skip("keeps samples, and says so")
     assert not contains_rows(method.state(), sample.train_x[sample.train_y < 8])
@@ -152,8 +152,8 @@ def test_bytes_grow_with_samples_only_where_samples_are_kept(name: str, sample: 
     few, many = make(name), make(name)
     for x, y, classes in phases(sample, 8, 4, 4):
         some = np.concatenate([np.flatnonzero(y == c)[:10] for c in classes])
-        few.learn(x[some], y[some], classes)
-        many.learn(x, y, classes)
+        few.learn_rows(x[some], y[some], classes)
+        many.learn_rows(x, y, classes)
     sizes = []
     for method in (few, many):
         method.save(tmp_path / "state")
@@ -191,8 +191,8 @@ def test_a_phase_that_does_not_fit_is_refused(
 ) -> None:
     method = make(name)
     part, *_ = phases(sample, 6, 4, 1)
-    method.learn(*part)
+    method.learn_rows(*part)
     before = method.scores(sample.test_x[:5])
     with pytest.raises(InputError):
-        method.learn(sample.train_x[:rows], np.array(labels, dtype=np.int64), classes)
+        method.learn_rows(sample.train_x[:rows], np.array(labels, dtype=np.int64), classes)
     np.testing.assert_array_equal(method.scores(sample.test_x[:5]), before)

@@ -12,10 +12,10 @@ from dsal.data.features import FeatureSet
 from dsal.errors import InputError
 from dsal.methods import Method
 from dsal.methods.acil import ACIL
+from dsal.methods.features.linear_sgd import train_linear
 from dsal.methods.fetril import FeTrIL, FeTrILFC, translated
 from dsal.methods.ivoro import IVoroD, IVoroN, IVoroND, voronoi_head, voronoi_loss
 from dsal.methods.joint import JointLogistic, JointRidge
-from dsal.methods.linear_sgd import train_linear
 from dsal.methods.ncm import NCM
 from dsal.methods.sgd_head import SGDHead
 
@@ -26,7 +26,7 @@ def learn(method: Method, sample: FeatureSet, classes: int, phases: int) -> Meth
     x, y = first(sample, classes)
     for k, group in enumerate(scenario.phases):
         rows = scenario.phase_rows(y, k)
-        method.learn(x[rows], y[rows], group)
+        method.learn_rows(x[rows], y[rows], group)
     return method
 
 
@@ -158,8 +158,8 @@ def test_phases_of_one_class_leave_ivoro_d_the_nearest_mean(sample: FeatureSet) 
     parts = [(sample.train_x[sample.train_y == c], np.full(20, c), [c]) for c in range(6)]
     divided, plain = IVoroD(), NCM()
     for part in parts:
-        divided.learn(*part)
-        plain.learn(*part)
+        divided.learn_rows(*part)
+        plain.learn_rows(*part)
     query = sample.test_x[:60]
     np.testing.assert_array_equal(divided.scores(query).argmax(1), plain.scores(query).argmax(1))
 

@@ -12,8 +12,8 @@ from dsal.data import Scenario
 from dsal.data.features import FeatureSet
 from dsal.errors import InputError, UnknownNameError
 from dsal.methods import Method
+from dsal.methods.features.moments import added_scatter, update_means
 from dsal.methods.fecam import FeCAM
-from dsal.methods.moments import added_scatter, update_means
 from dsal.methods.ncm import NCM
 from dsal.methods.slda import SLDA
 
@@ -29,7 +29,7 @@ def parts(sample: FeatureSet, phases: int) -> Iterator[Part]:
 
 def learn(method: Method, sample: FeatureSet, phases: int = 7) -> Method:
     for part in parts(sample, phases):
-        method.learn(*part)
+        method.learn_rows(*part)
     return method
 
 
@@ -52,7 +52,7 @@ def test_moments_do_not_depend_on_the_cut(cuts: list[int]) -> None:
 
 def test_a_class_without_samples_is_refused(sample: FeatureSet) -> None:
     with pytest.raises(InputError, match="class 1 of the phase has no samples"):
-        NCM().learn(sample.train_x[:3], np.zeros(3, dtype=np.int64), [0, 1])
+        NCM().learn_rows(sample.train_x[:3], np.zeros(3, dtype=np.int64), [0, 1])
 
 
 def test_ncm_is_the_nearest_centroid(sample: FeatureSet) -> None:
@@ -127,8 +127,8 @@ def test_fecam_takes_standardised_features_back_above_zero(sample: FeatureSet) -
     z = (x - mean) / deviation
     lowest = z.min(0)
     standardised, lifted = FeCAM(), FeCAM()
-    standardised.learn(z, y, classes)
-    lifted.learn(z - lowest, y, classes)
+    standardised.learn_rows(z, y, classes)
+    lifted.learn_rows(z - lowest, y, classes)
     query = (sample.test_x[:50] - mean) / deviation
     assert (query < lowest).any()  # below the floor of phase 0: counts as 0
     expected = lifted.scores(np.maximum(query - lowest, 0.0))
@@ -137,7 +137,7 @@ def test_fecam_takes_standardised_features_back_above_zero(sample: FeatureSet) -
 
 def test_a_class_of_one_sample_has_no_covariance(sample: FeatureSet) -> None:
     method = FeCAM()
-    method.learn(sample.train_x[:1], np.zeros(1, dtype=np.int64), [0])
+    method.learn_rows(sample.train_x[:1], np.zeros(1, dtype=np.int64), [0])
     distance = -method.scores(sample.train_x[1:2])[0, 0]
     a, b = (np.sqrt(row.astype(np.float64)) for row in sample.train_x[:2])
     expected = np.sum((a / np.linalg.norm(a) - b / np.linalg.norm(b)) ** 2)

@@ -19,7 +19,7 @@ def learn(method: Method, x: np.ndarray, y: np.ndarray, phases: int) -> Method:
     scenario = Scenario.deal(int(y.max()) + 1, phases=phases)
     for k, group in enumerate(scenario.phases):
         rows = scenario.phase_rows(y, k)
-        method.learn(x[rows], y[rows], group)
+        method.learn_rows(x[rows], y[rows], group)
     return method
 
 
@@ -52,7 +52,7 @@ def test_air_on_classes_of_one_size_is_acil(sample: FeatureSet) -> None:
 
 def test_air_wants_every_class_to_have_samples(sample: FeatureSet) -> None:
     with pytest.raises(InputError, match="class 1"):
-        AIR(expansion_size=8).learn(sample.train_x[:3], np.zeros(3, dtype=np.int64), [0, 1])
+        AIR(expansion_size=8).learn_rows(sample.train_x[:3], np.zeros(3, dtype=np.int64), [0, 1])
 
 
 @pytest.mark.parametrize("size", [32, 400])  # fewer and more columns than rows: both forms of the solution
@@ -82,7 +82,7 @@ def test_ranpac_is_ridge_with_the_penalty_of_its_last_phase(sample: FeatureSet) 
 def test_ranpac_keeps_its_penalty_in_a_phase_of_one_sample(sample: FeatureSet) -> None:
     method = learn(RanPAC(expansion_size=16), sample.train_x[:200], sample.train_y[:200], phases=2)
     before = float(method.penalty_)
-    method.learn(sample.train_x[200:201], np.array([10]), [10])
+    method.learn_rows(sample.train_x[200:201], np.array([10]), [10])
     assert float(method.penalty_) == before
     assert method.scores(sample.test_x[:2]).shape == (2, 11)
 
@@ -110,7 +110,7 @@ def test_gkeal_is_ridge_on_gaussian_kernels_with_few_shots_too(width: float, sam
 
 def test_gkeal_cannot_have_more_centres_than_samples(sample: FeatureSet) -> None:
     with pytest.raises(InputError, match="40"):
-        GKEAL(expansion_size=41).learn(sample.train_x[:40], sample.train_y[:40], [0, 1])
+        GKEAL(expansion_size=41).learn_rows(sample.train_x[:40], sample.train_y[:40], [0, 1])
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,8 @@ from rich.text import Text
 
 from dsal.distributed import current
 from dsal.evaluation import metrics
-from dsal.evaluation.experiment import Progress as PrepareProgress
-from dsal.evaluation.experiment import Setting
-from dsal.evaluation.protocol import is_tested
+from dsal.evaluation.experiment import OnPreparing, Setting
+from dsal.evaluation.protocol import PhaseProgress, is_tested
 from dsal.evaluation.runner import Step
 
 
@@ -61,7 +60,7 @@ class Display:
         self.console.print(text, markup=False, soft_wrap=True)
 
     @contextmanager
-    def preparation(self) -> Iterator[PrepareProgress]:
+    def preparation(self) -> Iterator[OnPreparing]:
         """A bar for each thing that takes long, from its first report on."""
         with self.bar() as bar:
             tasks: dict[str, TaskID] = {}
@@ -74,20 +73,29 @@ class Display:
             yield report
 
     def follow(self, steps: Iterator[Step], setting: Setting) -> None:
-        """Show every phase as it is done."""
+        """Show every phase as it is done, and how far the bar has come inside of one."""
         scenario, seeds, every = setting.scenario, setting.experiment.seeds, setting.experiment.eval_every
         # Work of a phase in rows: a row to learn costs about ten times a row to test. It is shown with the next test.
-        work, waiting = {}, 0
-        for k in range(len(scenario.phases)):
-            waiting += 10 * len(scenario.phase_rows(setting.data.train_y, k))
+        train_y, test_y = setting.data.train.labels, setting.data.test.labels
+        learning = [10 * len(scenario.phase_rows(train_y, k)) for k in range(len(scenario.phases))]
+        work, before, waiting = {}, [], 0  # before: learned since the last test, when phase k begins
+        for k, rows in enumerate(learning):
+            before.append(waiting)
+            waiting += rows
             if is_tested(k, scenario, every):
-                work[k], waiting = waiting + len(scenario.seen_rows(setting.data.test_y, k)), 0
+                work[k], waiting = waiting + len(scenario.seen_rows(test_y, k)), 0
         accuracies: dict[int, list[float]] = {seed: [] for seed in seeds}
         with self.bar() as bar:
-            left = sum(work.values()) * len(seeds)
+            left, finished = sum(work.values()) * len(seeds), 0
             task = bar.add_task(f"phase 0/{scenario.last}", total=left)
             for step in steps:
                 result, so_far = step.result, accuracies[step.seed]
+                if isinstance(result, PhaseProgress):
+                    now = result.progress
+                    inside = before[result.phase] + learning[result.phase] * now.done // now.total
+                    text = f"phase {result.phase}/{scenario.last}  {now.note}"
+                    bar.update(task, completed=finished + inside, description=text)
+                    continue
                 so_far.append(metrics.accuracy(result.counts))
                 seconds = result.learn_seconds + result.evaluate_seconds
                 cost = "from the stopped run" if step.restored else f"{seconds:6.2f} s"
@@ -101,7 +109,8 @@ class Display:
                     left -= work[result.phase]
                     bar.update(task, total=left, description=following)
                 else:
-                    bar.update(task, advance=work[result.phase], description=following)
+                    finished += work[result.phase]
+                    bar.update(task, completed=finished, description=following)
 
     def bar(self) -> Progress:
         """A bar with the time that is left."""

@@ -69,7 +69,7 @@ def pretrain(
         classes = len(data.class_names)
         scenario = Scenario.deal(classes, base=base_classes, phases=int(base_classes != classes), order=class_order)
         train, test = (
-            part.in_memory(_base_rows(part.labels, scenario), size, progress=partial(progress, "reading images"))
+            part.take(_base_rows(part.labels, scenario)).at(size, 3).in_memory(partial(progress, "reading images"))
             for part in (data.train, data.test)
         )
     where = choose_device(device)

@@ -79,13 +79,14 @@ def _run(experiment: Experiment, handling: Handling) -> None:
     from dsal.evaluation.runner import is_finished, run_experiment
     from dsal.evaluation.tensorboard import write_events
 
-    display = Display()
+    display, team = Display(), current()
     with display.preparation() as progress:
-        setting = prepare(experiment, progress)
+        setting = prepare(experiment, progress, team)
     out = Path(handling.out or _folder(setting))
-    team = current()
     if not (handling.resume and team.told(lambda: is_finished(setting, out))):
-        steps = run_experiment(setting, out, resume=handling.resume, checkpoint_seconds=handling.checkpoint_seconds)
+        steps = run_experiment(
+            setting, out, resume=handling.resume, checkpoint_seconds=handling.checkpoint_seconds, team=team
+        )
         try:
             display.follow(steps, setting)
         except KeyboardInterrupt:

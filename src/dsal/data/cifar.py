@@ -14,10 +14,12 @@ from typing import BinaryIO, cast
 import numpy as np
 import torch
 
-from dsal.data.dataset import DATASETS, DataSet, ImageData, Progress, fingerprint
+from dsal.data.dataset import DATASETS, DataSet, fingerprint
 from dsal.data.download import Archive, download_archive
 from dsal.data.pickles import load_restricted
+from dsal.data.samples import ImageData
 from dsal.errors import FileFormatError, MissingDataError
+from dsal.progress import OnProgress
 
 Opener = Callable[[str], BinaryIO]
 
@@ -69,18 +71,18 @@ CIFAR10 = Layout(
 
 
 @DATASETS.register("cifar100")
-def load_cifar100(root: Path, download: bool = False, progress: Progress | None = None) -> DataSet:
+def load_cifar100(root: Path, download: bool = False, progress: OnProgress | None = None) -> DataSet:
     """CIFAR-100: 50,000 + 10,000 colour images of 32x32, 100 fine classes."""
     return _load(CIFAR100, root, download, progress)
 
 
 @DATASETS.register("cifar10")
-def load_cifar10(root: Path, download: bool = False, progress: Progress | None = None) -> DataSet:
+def load_cifar10(root: Path, download: bool = False, progress: OnProgress | None = None) -> DataSet:
     """CIFAR-10: 50,000 + 10,000 colour images of 32x32, 10 classes."""
     return _load(CIFAR10, root, download, progress)
 
 
-def _load(layout: Layout, root: Path, download: bool, progress: Progress | None) -> DataSet:
+def _load(layout: Layout, root: Path, download: bool, progress: OnProgress | None) -> DataSet:
     folder, archive = root / layout.folder, root / layout.archive.filename
     if not folder.is_dir() and not archive.is_file():
         if not download:

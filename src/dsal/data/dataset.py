@@ -4,73 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
-from dsal.errors import InputError
+from dsal.data.files import FileData
+from dsal.data.samples import ImageData
+from dsal.progress import OnProgress
 from dsal.registry import Registry
-
-if TYPE_CHECKING:
-    from dsal.data.lazy import FileData
 
 EMBEDDED = Path(__file__).parent / "embedded"
 """The folder of what ships in the package."""
-
-Progress = Callable[[int, int], None]
-"""Called with (done, total); what they count is said where a ``Progress`` is taken."""
-
-
-@dataclass(frozen=True, eq=False)
-class ImageData:
-    """Images with their labels.
-
-    Attributes:
-        images: uint8, (N, C, H, W).
-        labels: int64, (N,), numbers of classes from 0.
-    """
-
-    images: Tensor
-    labels: Tensor
-
-    def __post_init__(self) -> None:
-        if self.images.dtype != torch.uint8 or self.images.ndim != 4:
-            raise InputError(
-                f"images must be uint8 of shape (N, C, H, W), "
-                f"got {self.images.dtype} of shape {tuple(self.images.shape)}"
-            )
-        if self.labels.dtype != torch.int64 or self.labels.shape != self.images.shape[:1]:
-            raise InputError(
-                f"labels must be int64 of shape ({len(self.images)},), one per image, "
-                f"got {self.labels.dtype} of shape {tuple(self.labels.shape)}"
-            )
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def cut(self, rows: slice) -> ImageData:
-        """Some neighbouring images; they share memory."""
-        return ImageData(self.images[rows], self.labels[rows])
-
-    def batches(self, batch_size: int, size: int, channels: int) -> Iterator[Tensor]:
-        """Yield the images in order, at most ``batch_size`` at a time; their size and channels stay what they are."""
-        yield from torch.split(self.images, batch_size)
-
-    def in_memory(self, rows: Tensor, size: int, channels: int = 3, progress: Progress | None = None) -> ImageData:
-        """The images of ``rows`` (n,); their size and channels stay what they are."""
-        return ImageData(self.images[rows], self.labels[rows])
 
 
 @dataclass(frozen=True, eq=False)
 class DataSet:
     """A data set of images in its two parts; ``fingerprint`` is the sha256 of its content, row order included.
 
-    The images of a part are in memory or in files. Either way ``batches`` yields all of them in order, ``in_memory``
-    gives some of them as :class:`ImageData`, ``cut`` some neighbours as they are, and ``labels`` are at hand.
+    The images of a part are in memory or in files. Either way they are :class:`~dsal.data.samples.Samples`; ``at`` says
+    to what size images in files are decoded, and ``in_memory`` decodes all of them at once.
     """
 
     name: str
@@ -79,15 +33,23 @@ class DataSet:
     class_names: tuple[str, ...]
     fingerprint: str
 
+    def at(self, size: int, channels: int) -> DataSet:
+        """Return the same data set, with images in files decoded to ``size`` x ``size`` pixels and so many channels."""
+        return replace(self, train=self.train.at(size, channels), test=self.test.at(size, channels))
 
-Loader = Callable[[Path, bool, Progress | None], DataSet]
+    def keep(self, rows: Tensor) -> DataSet:
+        """Return the same data set with some of the training samples alone."""
+        return replace(self, train=self.train.take(rows))
+
+
+Loader = Callable[[Path, bool, OnProgress | None], DataSet]
 """(data root, whether to download what is missing, progress in bytes) -> data set."""
 
 DATASETS: Registry[Loader] = Registry("data set", group="dsal.datasets")
 
 
 def load_dataset(
-    name: str, root: Path | None = None, download: bool = False, progress: Progress | None = None
+    name: str, root: Path | None = None, download: bool = False, progress: OnProgress | None = None
 ) -> DataSet:
     """Load a data set by name.
 

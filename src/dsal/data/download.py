@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 
-from dsal.data.dataset import Progress
 from dsal.errors import FileFormatError, MissingDataError
+from dsal.progress import OnProgress
 from dsal.store import atomic_write
 
 _CHUNK = 1 << 20
@@ -27,7 +27,7 @@ class Archive:
         return self.url.rpartition("/")[2]
 
 
-def download_archive(archive: Archive, target: Path, progress: Progress | None = None) -> None:
+def download_archive(archive: Archive, target: Path, progress: OnProgress | None = None) -> None:
     """Fetch ``archive`` to ``target``, whole and with the right checksum or not at all.
 
     Args:

@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from dsal.data.dataset import EMBEDDED
+from dsal.data.samples import FeatureRows
 from dsal.errors import FileFormatError, InputError, UnknownNameError
 from dsal.store import load_tensors, save_tensors
 
@@ -62,6 +65,20 @@ class FeatureSet:
                 raise InputError(f"labels must be int64 of shape ({len(x)},), got {y.dtype} of shape {y.shape}")
             if y.size and not 0 <= y.min() <= y.max() < len(self.class_names):
                 raise InputError(f"labels must be from 0 to {len(self.class_names) - 1}, one for each class name")
+
+    @property
+    def train(self) -> FeatureRows:
+        """The training samples."""
+        return FeatureRows(self.train_x, torch.from_numpy(self.train_y))
+
+    @property
+    def test(self) -> FeatureRows:
+        """The test samples."""
+        return FeatureRows(self.test_x, torch.from_numpy(self.test_y))
+
+    def keep(self, rows: Tensor) -> FeatureSet:
+        """Return the same set with some of the training samples alone."""
+        return replace(self, train_x=self.train_x[rows.numpy()], train_y=self.train_y[rows.numpy()])
 
     @property
     def kind(self) -> str:

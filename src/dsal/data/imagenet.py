@@ -17,10 +17,11 @@ import numpy as np
 import torch
 
 from dsal.data.class_order import class_order
-from dsal.data.dataset import DATASETS, DataSet, Progress
+from dsal.data.dataset import DATASETS, DataSet
+from dsal.data.files import FileData, files_fingerprint
 from dsal.data.folder import ImageFiles, images_below, read_folder
-from dsal.data.lazy import FileData, files_fingerprint
 from dsal.errors import FileFormatError, InputError, MissingDataError, UnknownNameError
+from dsal.progress import OnProgress
 
 PARTS = ("train", "val")
 FULL, HUNDRED = "imagenet", "imagenet100"
@@ -28,13 +29,13 @@ GROUND_TRUTH, META, SOLUTION = "ILSVRC2012_validation_ground_truth.txt", "meta.m
 
 
 @DATASETS.register(FULL)
-def load_imagenet(root: Path, download: bool = False, progress: Progress | None = None) -> DataSet:
+def load_imagenet(root: Path, download: bool = False, progress: OnProgress | None = None) -> DataSet:
     """ImageNet-1k: every class of ``root/imagenet``, labelled in the order of the wnids. It cannot be downloaded."""
     return _data_set(FULL, root / FULL, None)
 
 
 @DATASETS.register(HUNDRED)
-def load_imagenet100(root: Path, download: bool = False, progress: Progress | None = None) -> DataSet:
+def load_imagenet100(root: Path, download: bool = False, progress: OnProgress | None = None) -> DataSet:
     """ImageNet-100: ``root/imagenet100``, else the classes of ``root/imagenet`` that a list or seed 1993 names."""
     if (root / HUNDRED).is_dir():
         return _data_set(HUNDRED, root / HUNDRED, None)

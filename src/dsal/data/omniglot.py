@@ -10,13 +10,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from dsal.data.dataset import DATASETS, EMBEDDED, DataSet, ImageData, Progress, fingerprint
+from dsal.data.dataset import DATASETS, EMBEDDED, DataSet, fingerprint
+from dsal.data.samples import ImageData
+from dsal.progress import OnProgress
 
 _LAST_TRAIN_DRAWER = 15
 
 
 @DATASETS.register("omniglot")
-def load_omniglot(root: Path, download: bool = False, progress: Progress | None = None) -> DataSet:
+def load_omniglot(root: Path, download: bool = False, progress: OnProgress | None = None) -> DataSet:
     """Omniglot at 28x28, black ink (0) on white (255), one channel: 24,345 + 8,115 images; needs no ``root``."""
     with np.load(EMBEDDED / "omniglot.npz", allow_pickle=False) as file:
         images = torch.from_numpy(file["images"]).unsqueeze(1)  # (N, 1, 28, 28)

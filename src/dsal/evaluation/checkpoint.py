@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from dsal.errors import FileFormatError
-from dsal.evaluation.protocol import PhaseResult
+from dsal.evaluation.protocol import PhaseProgress, PhaseResult
 from dsal.methods import Method, State
 from dsal.store import load_tensors, save_tensors
 
@@ -22,13 +22,17 @@ class Checkpoint:
 
     Attributes:
         results: of the tests done, from phase 0 on.
-        state: of the method after them; None once the seed is finished.
+        state: of the method; None once the seed is finished.
         stored_bytes: what the method keeps between phases, after the last phase done.
+        phase: the one to go on with; the method may have learned a part of it.
+        learned: seconds that learning has taken since the last test.
     """
 
     results: tuple[PhaseResult, ...]
     state: State | None
     stored_bytes: int
+    phase: int
+    learned: float
 
 
 def checkpoint_path(folder: Path, seed: int) -> Path:
@@ -36,20 +40,35 @@ def checkpoint_path(folder: Path, seed: int) -> Path:
     return folder / f"seed{seed}.safetensors"
 
 
-def save_checkpoint(path: Path, results: Sequence[PhaseResult], method: Method, *, finished: bool) -> int:
+def save_checkpoint(
+    path: Path,
+    results: Sequence[PhaseResult],
+    method: Method,
+    *,
+    finished: bool,
+    inside: PhaseProgress | None = None,
+) -> int:
     """Write the standing of a seed, atomically; a finished one needs no method any more.
+
+    Args:
+        path: file to write.
+        results: of the tests done.
+        method: as it is now.
+        finished: whether the last phase was tested.
+        inside: how far the next phase has been learned; None between two phases.
 
     Returns:
         The bytes that the method keeps between phases.
     """
     state = method.state()
     arrays = {f"counts{result.phase}": result.counts for result in results}
-    arrays["seconds"] = np.array([(result.learn_seconds, result.evaluate_seconds) for result in results])
+    arrays["seconds"] = np.array([(result.learn_seconds, result.evaluate_seconds) for result in results]).reshape(-1, 2)
     facts = {
         "kind": _KIND,
         "phases": [result.phase for result in results],
         "stored_bytes": state.nbytes,
         "finished": finished,
+        "inside": None if inside is None else [inside.phase, inside.learn_seconds],
     }
     if not finished:
         arrays.update({f"method.{name}": array for name, array in state.arrays.items()})
@@ -74,6 +93,7 @@ def load_checkpoint(path: Path) -> Checkpoint | None:
         )
         own = {name.removeprefix("method."): array for name, array in arrays.items() if name.startswith("method.")}
         state = None if facts["finished"] else State(own, facts["method"])
-        return Checkpoint(results, state, facts["stored_bytes"])
-    except (KeyError, TypeError, ValueError) as error:
+        phase, learned = facts.get("inside") or (facts["phases"][-1] + 1, 0.0)
+        return Checkpoint(results, state, facts["stored_bytes"], phase, learned)
+    except (KeyError, IndexError, TypeError, ValueError) as error:
         raise FileFormatError(f"{path} is not the state of a run: {error!r}. Delete it to begin again.") from error

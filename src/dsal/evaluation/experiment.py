@@ -10,16 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
-from dsal.data import DATASETS, Scenario, load_dataset
+from dsal.backbones import Backbone
+from dsal.data import DATASETS, DataSet, Scenario, load_dataset
 from dsal.data.features import FeatureSet, feature_set_names, load_features, read_features
-from dsal.distributed import current
+from dsal.distributed import ALONE, Team
 from dsal.errors import InputError, UnknownNameError
-from dsal.features import Origin, check_no_leak
+from dsal.evaluation.leak import Origin, check_no_leak
+from dsal.features import cached_features, card_record
 from dsal.hints import fit, keyword_hints, plain
 from dsal.methods import METHODS, Method
 
-Progress = Callable[[str, int, int], None]
+OnPreparing = Callable[[str, int, int], None]
 """Called with (what is being done, units done, units in all)."""
 
 
@@ -107,46 +112,97 @@ class Setting:
 
     Attributes:
         experiment: what was asked for.
-        data: features, labels, and the card of the backbone.
+        data: features or images, whatever the method takes, with their labels.
         scenario: which classes arrive when.
         origin: what the backbone was trained on, seen from the scenario.
         config: the effective configuration, every default filled in; what does not apply is left out. The options of
             the method are among it, all as JSON and TOML hold them.
+        start: the network that a method on images starts from; None to start from scratch.
     """
 
     experiment: Experiment
-    data: FeatureSet
+    data: FeatureSet | DataSet
     scenario: Scenario
     origin: Origin
     config: dict[str, Any]
+    start: Backbone | None = None
+
+    @property
+    def features(self) -> FeatureSet:
+        """The data, where they are features."""
+        if not isinstance(self.data, FeatureSet):
+            raise InputError(f"{self.experiment.method} learns from images, and this needs features")
+        return self.data
+
+    @property
+    def backbone(self) -> dict[str, Any]:
+        """The card of the backbone, as JSON holds it; empty where a network is trained from scratch."""
+        if isinstance(self.data, FeatureSet):
+            return self.data.backbone
+        return {} if self.start is None else card_record(self.start)
+
+    @property
+    def image_dataset(self) -> str | None:
+        """Name of the image data set, where known."""
+        return self.data.dataset if isinstance(self.data, FeatureSet) else self.data.name
+
+    def build_method(self, seed: int) -> Method:
+        """A fresh method, before phase 0."""
+        method = self.experiment.build_method(seed)
+        if self.start is not None:
+            method.start(self.start)
+        return method
 
 
-def prepare(experiment: Experiment, progress: Progress) -> Setting:
+def prepare(experiment: Experiment, progress: OnPreparing, team: Team = ALONE) -> Setting:
     """Load the data, deal the classes, and refuse what cannot be run.
 
     Args:
         experiment: what to run.
         progress: told of what takes long: downloading images, extracting features.
+        team: the processes that share the work.
 
     Raises:
         DSALError: of the kind that fits: an unknown name, a missing file, weights that have seen a later class.
     """
     experiment.build_method(experiment.seeds[0])  # a wrong value is told before anything is loaded
-    data = _through_backbone(experiment, progress) if experiment.dataset in DATASETS.names() else _read(experiment)
-    return settle(experiment, data)
+    if experiment.dataset not in DATASETS.names():
+        return settle(experiment, _read(experiment))
+    backbone = _open_weights(experiment)
+    if METHODS.get(experiment.method).inputs == "images":
+        images = _load_images(experiment, progress, team)
+        if backbone is not None:
+            images = images.at(backbone.card.size, backbone.card.in_channels)
+        return settle(experiment, images, backbone)
+    if backbone is None:
+        raise InputError(
+            f"{experiment.dataset!r} is a data set of images: give the weights of a backbone, "
+            f"or use a set of features: {_listed(feature_set_names())}"
+        )
+    images, told = _load_images(experiment, progress, team), partial(progress, "features")
+    return settle(experiment, cached_features(backbone, images, features=experiment.features, progress=told))
 
 
-def settle(experiment: Experiment, data: FeatureSet) -> Setting:
-    """The setting of an experiment on data that are loaded already; refuses as :func:`prepare` does."""
+def settle(experiment: Experiment, data: FeatureSet | DataSet, start: Backbone | None = None) -> Setting:
+    """The setting of an experiment on data that are loaded already; refuses as :func:`prepare` does.
+
+    Args:
+        experiment: what to run.
+        data: features or images, whatever its method takes.
+        start: the network that a method on images starts from.
+    """
+    wanted, kind = METHODS.get(experiment.method).inputs, data.kind if isinstance(data, FeatureSet) else None
+    if (wanted == "features") != (kind is not None):
+        held = "images" if kind is None else "features"
+        raise InputError(f"{experiment.method} learns from {wanted}, and {experiment.dataset} holds {held}")
     method = experiment.build_method(experiment.seeds[0])
     scenario = Scenario.deal(
         len(data.class_names), phases=experiment.phases, base=experiment.base_classes, order=experiment.class_order
     )
-    origin = check_no_leak(data.backbone, scenario, data.dataset)
     if experiment.shots is not None:
-        data = _few_shot(data, scenario, experiment.shots)
+        data = data.keep(_few_shot(data.train.labels.numpy(), scenario, experiment.shots))
     source = ("dataset", "data_root", "backbone", "weights", "features", "method", "phases")
-    given = {**{name: getattr(experiment, name) for name in source}, "features": data.kind}
+    given = {**{name: getattr(experiment, name) for name in source}, "features": kind}
     config = {
         **{name: value for name, value in given.items() if value is not None},
         "base_classes": scenario.seen(0),
@@ -156,17 +212,19 @@ def settle(experiment: Experiment, data: FeatureSet) -> Setting:
         **{name: plain(name, getattr(method, name)) for name in option_hints(experiment.method)},
         "seeds": list(experiment.seeds),
     }
-    return Setting(experiment, data, scenario, origin, config)
+    setting = Setting(experiment, data, scenario, "base classes", config, start)
+    if kind is None and start is None:
+        return setting  # a network that starts from scratch has seen nothing
+    return replace(setting, origin=check_no_leak(setting.backbone, scenario, setting.image_dataset))
 
 
-def _few_shot(data: FeatureSet, scenario: Scenario, shots: int) -> FeatureSet:
-    """All training samples of phase 0, and of each later class the same few, whatever the seed of the method."""
-    random, kept = np.random.RandomState(0), [scenario.phase_rows(data.train_y, 0)]
+def _few_shot(labels: NDArray[np.int64], scenario: Scenario, shots: int) -> Tensor:
+    """Rows of phase 0, and of each later class the same few, whatever the seed of the method."""
+    random, kept = np.random.RandomState(0), [scenario.phase_rows(labels, 0)]
     for position in range(scenario.seen(0), len(scenario.order)):
-        rows = np.flatnonzero(data.train_y == scenario.order[position])
+        rows = np.flatnonzero(labels == scenario.order[position])
         kept.append(random.permutation(rows)[:shots])
-    rows = np.sort(np.concatenate(kept))
-    return replace(data, train_x=data.train_x[rows], train_y=data.train_y[rows])
+    return torch.from_numpy(np.sort(np.concatenate(kept)))
 
 
 def _read(experiment: Experiment) -> FeatureSet:
@@ -183,23 +241,22 @@ def _read(experiment: Experiment) -> FeatureSet:
     return load_features(name, experiment.features)
 
 
-def _through_backbone(experiment: Experiment, progress: Progress) -> FeatureSet:
+def _open_weights(experiment: Experiment) -> Backbone | None:
     from dsal.backbones.hub import open_backbone
-    from dsal.features import cached_features
     from dsal.training import choose_device
 
     if experiment.weights is None:
-        raise InputError(
-            f"{experiment.dataset!r} is a data set of images: give the weights of a backbone, "
-            f"or use a set of features: {_listed(feature_set_names())}"
-        )
+        return None
     backbone = open_backbone(experiment.weights).to(choose_device())
     if experiment.backbone not in (None, backbone.card.architecture):
         raise InputError(f"{experiment.weights} holds a {backbone.card.architecture}, not a {experiment.backbone}")
+    return backbone
+
+
+def _load_images(experiment: Experiment, progress: OnPreparing, team: Team) -> DataSet:
     root = None if experiment.data_root is None else Path(experiment.data_root)
-    with current().leader_first():
-        dataset = load_dataset(experiment.dataset, root, experiment.download, partial(progress, "download"))
-    return cached_features(backbone, dataset, features=experiment.features, progress=partial(progress, "features"))
+    with team.leader_first():
+        return load_dataset(experiment.dataset, root, experiment.download, partial(progress, "download"))
 
 
 def _listed(names: tuple[str, ...]) -> str:

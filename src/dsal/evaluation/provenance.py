@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import dsal
-from dsal.data.features import FeatureSet
-from dsal.distributed import current
-from dsal.features import Origin
+from dsal.distributed import ALONE, Team
+from dsal.evaluation.experiment import Setting
 
 
-def environment() -> dict[str, Any]:
-    """Versions, hardware, commit and time, as JSON holds them."""
+def environment(team: Team = ALONE) -> dict[str, Any]:
+    """Versions, hardware, commit, time and the number of processes, as JSON holds them."""
     import torch
 
     return {
@@ -28,21 +27,21 @@ def environment() -> dict[str, Any]:
         "platform": platform.platform(),
         "cpu": _cpu(),
         "threads": torch.get_num_threads(),
-        "processes": current().size,
+        "processes": team.size,
         "commit": _commit(),
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
 
 
-def provenance(data: FeatureSet, origin: Origin) -> dict[str, Any]:
+def provenance(setting: Setting, team: Team = ALONE) -> dict[str, Any]:
     """Everything one needs to know to get the same numbers again, as JSON holds it."""
     return {
-        **environment(),
-        "data_sha256": data.fingerprint,
-        "weights_sha256": data.backbone.get("weights_sha256"),
-        "image_dataset": data.dataset,
-        "backbone_trained_on": origin,
-        "backbone": data.backbone,
+        **environment(team),
+        "data_sha256": setting.data.fingerprint,
+        "weights_sha256": setting.backbone.get("weights_sha256"),
+        "image_dataset": setting.image_dataset,
+        "backbone_trained_on": setting.origin,
+        "backbone": setting.backbone,
     }
 
 

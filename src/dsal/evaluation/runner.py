@@ -11,12 +11,12 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from dsal.distributed import current
+from dsal.distributed import ALONE, Team
 from dsal.errors import InputError
 from dsal.evaluation.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint
 from dsal.evaluation.config import read_config, write_config
 from dsal.evaluation.experiment import Setting
-from dsal.evaluation.protocol import PhaseResult, run_phases
+from dsal.evaluation.protocol import PhaseProgress, PhaseResult, run_phases
 from dsal.evaluation.provenance import provenance
 from dsal.evaluation.results import write_results
 from dsal.methods import METHODS
@@ -25,17 +25,17 @@ from dsal.store import atomic_write
 
 @dataclass(frozen=True)
 class Step:
-    """One phase of one seed; ``restored`` where it was read from an earlier run rather than computed."""
+    """One phase of one seed, done or on the way; ``restored`` where it was read from an earlier run."""
 
     seed: int
-    result: PhaseResult
+    result: PhaseResult | PhaseProgress
     restored: bool
 
 
 def run_experiment(
-    setting: Setting, out: Path, *, resume: bool = False, checkpoint_seconds: float = 30.0
+    setting: Setting, out: Path, *, resume: bool = False, checkpoint_seconds: float = 30.0, team: Team = ALONE
 ) -> Iterator[Step]:
-    """Run all seeds and write the results; yields every phase as it is done.
+    """Run all seeds and write the results; yields every phase as it is done, and progress inside of phases.
 
     In a team of processes the folder is rank 0's alone: it tells the others what they need of it.
 
@@ -43,13 +43,15 @@ def run_experiment(
         setting: what to run.
         out: folder of the run, made where it is missing. One that holds a run of another configuration is refused.
         resume: go on from the state that a stopped run has left there; the results are those of an unbroken run.
-        checkpoint_seconds: save the state after a phase if the last save is longer ago than this.
+        checkpoint_seconds: save the state after a phase, and at every step inside of one, if the last save is longer
+            ago than this.
+        team: the processes that share the work.
 
     Raises:
         InputError: ``out`` belongs to another configuration, or data and weights have changed since.
     """
-    team, state = current(), out / "state"
-    origin = team.told(lambda: _open_folder(setting, out, resume=resume))
+    state = out / "state"
+    origin = team.told(lambda: _open_folder(setting, out, team, resume=resume))
     results: dict[int, list[PhaseResult]] = {}
     stored_bytes = 0
     for seed in setting.experiment.seeds:
@@ -57,22 +59,24 @@ def run_experiment(
         checkpoint = team.told(partial(load_checkpoint, path))
         done = [] if checkpoint is None else list(checkpoint.results)
         results[seed] = done
-        for result in done:
-            yield Step(seed, result, restored=True)
+        yield from (Step(seed, result, restored=True) for result in done)
         if checkpoint is not None and checkpoint.state is None:
             stored_bytes = checkpoint.stored_bytes
             continue
         if checkpoint is None or checkpoint.state is None:
-            method = setting.experiment.build_method(seed)
+            method, start, learned = setting.build_method(seed), 0, 0.0
         else:
             method = METHODS.get(setting.experiment.method).from_state(checkpoint.state)
+            start, learned = checkpoint.phase, checkpoint.learned
         saved = monotonic()
-        start = done[-1].phase + 1 if done else 0
-        for result in run_phases(method, setting.data, setting.scenario, start, setting.experiment.eval_every):
-            done.append(result)
-            finished = result.phase == setting.scenario.last
+        every = setting.experiment.eval_every
+        for result in run_phases(method, setting.data, setting.scenario, start, every, learned=learned, team=team):
+            inside = result if isinstance(result, PhaseProgress) else None
+            if isinstance(result, PhaseResult):
+                done.append(result)
+            finished = inside is None and result.phase == setting.scenario.last
             if team.leads and (finished or monotonic() - saved >= checkpoint_seconds):
-                stored_bytes = save_checkpoint(path, done, method, finished=finished)
+                stored_bytes = save_checkpoint(path, done, method, finished=finished, inside=inside)
                 saved = monotonic()
             yield Step(seed, result, restored=False)
     if team.leads:
@@ -85,7 +89,7 @@ def is_finished(setting: Setting, out: Path) -> bool:
     return (out / "results.json").is_file() and read_config(out) == setting.config
 
 
-def _open_folder(setting: Setting, out: Path, *, resume: bool) -> dict[str, Any]:
+def _open_folder(setting: Setting, out: Path, team: Team, *, resume: bool) -> dict[str, Any]:
     """Make the folder ready to run in; returns the provenance of the run, which a resumed one keeps."""
     stored = read_config(out)
     if stored is not None and stored != setting.config:
@@ -93,7 +97,7 @@ def _open_folder(setting: Setting, out: Path, *, resume: bool) -> dict[str, Any]
         differing = [key for key in keys if stored.get(key) != setting.config.get(key)]
         shown = ", ".join(f"{key} ({stored.get(key)} there, {setting.config.get(key)} here)" for key in differing)
         raise InputError(f"{out} holds a run of another configuration: {shown}. Give another folder.")
-    state, origin = out / "state", provenance(setting.data, setting.origin)
+    state, origin = out / "state", provenance(setting, team)
     record = state / "run.json"
     if resume and record.is_file():
         before: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))

@@ -16,14 +16,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
 
-from dsal.data import Scenario
+from dsal.data import Samples, Scenario
 from dsal.data.features import FeatureSet
 from dsal.evaluation.experiment import Experiment, Setting
+from dsal.evaluation.leak import check_no_leak
 from dsal.evaluation.metrics import average_accuracy
-from dsal.evaluation.protocol import Split, run_phases
-from dsal.features import check_no_leak
+from dsal.evaluation.protocol import PhaseResult, Split, run_phases
 from dsal.methods import METHODS
 
 BUDGET = 6
@@ -41,13 +41,11 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Samples:
+class Parts:
     """Samples in two parts."""
 
-    train_x: NDArray[Any]
-    train_y: NDArray[np.int64]
-    test_x: NDArray[Any]
-    test_y: NDArray[np.int64]
+    train: Samples
+    test: Samples
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,8 @@ def tune(experiment: Experiment, ground: Ground) -> Iterator[Trial]:
     """Try every setting of the experiment's method, with its first seed."""
     for options in METHODS.get(experiment.method).trials:
         method = replace(experiment, options={**experiment.options, **options}).build_method(experiment.seeds[0])
-        counts = [result.counts for result in run_phases(method, ground.samples, ground.scenario)]
+        results = run_phases(method, ground.samples, ground.scenario)
+        counts = [result.counts for result in results if isinstance(result, PhaseResult)]
         yield Trial(dict(options), average_accuracy(counts))
 
 
@@ -75,14 +74,16 @@ def best(trials: list[Trial]) -> Trial:
 def base_ground(setting: Setting) -> Ground:
     """The training samples of phase 0, a fifth of every class held out (at least one sample, where there are two)."""
     data, scenario = setting.data, setting.scenario
-    rows = scenario.phase_rows(data.train_y, 0)
-    labels = scenario.positions(data.train_y)[rows]
+    rows = torch.from_numpy(scenario.phase_rows(data.train.labels, 0))
+    base = data.train.take(rows)
+    labels = scenario.positions(base.labels)
     random = np.random.RandomState(0)
     held = np.zeros(len(rows), dtype=bool)
     for position in scenario.phases[0]:
         own = random.permutation(np.flatnonzero(labels == position))
         held[own[: max(round(HELD_OUT * len(own)), 1)]] = len(own) > 1
-    samples = Samples(data.train_x[rows[~held]], labels[~held], data.train_x[rows[held]], labels[held])
+    base = base.relabel(torch.from_numpy(labels))
+    samples = Parts(*(base.take(torch.from_numpy(np.flatnonzero(part))) for part in (~held, held)))
     inner = Scenario.deal(scenario.seen(0), phases=min(PHASES, scenario.seen(0) // 2))
     facts = {"class_order": setting.experiment.class_order, "base_classes": scenario.seen(0), "held_out": HELD_OUT}
     return Ground(samples, inner, {"ground": "phase 0", "data_sha256": data.fingerprint, **facts})

@@ -79,9 +79,9 @@ class Archive:
         for job in jobs:
             first, began = job.needs[0], perf_counter()
             setting = self.setting(first)
-            origin = provenance(setting.data, setting.origin)
+            origin = provenance(setting)
             measured = train(
-                setting.data,
+                setting.features,
                 setting.scenario,
                 [need.stream for need in job.needs],
                 size=setting.config["expansion_size"],

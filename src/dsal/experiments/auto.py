@@ -46,7 +46,7 @@ def tune(setting: Setting, *, size: int, activation: str = "tanh", seed: int = 0
         activation: of the compensation stream.
         seed: of the random projection, and of the rows that are left out.
     """
-    data, scenario = setting.data, setting.scenario
+    data, scenario = setting.features, setting.scenario
     positions = scenario.positions(data.train_y)
     model = DSALClassifier(
         expansion_size=size, gamma="auto", compensation="auto", activation=activation, random_state=seed
@@ -71,7 +71,7 @@ def check(
     stream = Stream(activation)
 
     def trained(gamma: float, ratio: float) -> tuple[float, list[float]]:
-        measured = train(setting.data, setting.scenario, [stream], size=size, gamma=gamma, ratio=ratio, seed=seed)[
+        measured = train(setting.features, setting.scenario, [stream], size=size, gamma=gamma, ratio=ratio, seed=seed)[
             stream.name
         ]
         grid = [percent(hits, measured.totals) for hits in measured.grid]

@@ -34,17 +34,17 @@ def summarise(archive: Archive) -> dict[str, Any] | str:
     """Images with the largest gain of the true class's logit, of those put right and of those put wrong."""
     (need,) = needs(archive.plan)
     setting, root = archive.setting(need), archive.plan.data_root
-    name = setting.data.dataset
+    name = setting.image_dataset
     if name is None or root is None:
         return "it shows images: give their folder with --data-root"
     try:
-        images = load_dataset(name, Path(root)).test
+        images = load_dataset(name, Path(root)).test.at(SIDE, 3)
     except MissingDataError as error:
         return f"it shows images, and they are not there: {error}"
-    if not np.array_equal(images.labels.numpy(), setting.data.test_y):
+    if not np.array_equal(images.labels.numpy(), setting.features.test_y):
         return "the features are not of these images, row by row"
     before, after = archive.main(need), archive.stream(need)
-    true = setting.scenario.positions(setting.data.test_y)
+    true = setting.scenario.positions(setting.features.test_y)
     right = {"before": before.best[:, 0] == true, "after": after.best[:, 0] == true}
     rows = {
         "mended": np.flatnonzero(~right["before"] & right["after"] & (before.best == true[:, None]).any(1)),
@@ -60,7 +60,7 @@ def summarise(archive: Archive) -> dict[str, Any] | str:
                     "row": int(row),
                     "kind": kind,
                     "class": titles[true[row]],
-                    "pixels": images.in_memory(torch.tensor([row]), SIDE).images[0].permute(1, 2, 0).tolist(),
+                    "pixels": images.take(torch.tensor([row])).in_memory().images[0].permute(1, 2, 0).tolist(),
                     "before": _five(before, int(row), titles),
                     "after": _five(after, int(row), titles),
                 }

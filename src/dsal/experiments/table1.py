@@ -44,7 +44,7 @@ def summarise(archive: Archive) -> dict[str, Any]:
             )
             names = ("average_accuracy", "last_accuracy", "base_accuracy", "new_accuracy")
             rows.append({"method": method, "phases": phases, **{name: document[name] for name in names}})
-    dataset = archive.setting(needs(plan)[0]).data.dataset
+    dataset = archive.setting(needs(plan)[0]).image_dataset
     return {"image_dataset": dataset, "seeds": list(plan.seeds), "phases": list(plan.phases), "rows": rows}
 
 

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dsal.activations import resolve
-from dsal.data import Scenario
+from dsal.data import FeatureSet, Scenario
 from dsal.evaluation.metrics import confusion_counts
-from dsal.evaluation.protocol import Split
 from dsal.learner import Learner
 from dsal.rows import PhaseRows, from_arrays
 from dsal.streams import Compensation, combined
@@ -76,7 +75,7 @@ class Measurement:
 
 
 def train(
-    data: Split, scenario: Scenario, streams: Sequence[Stream], *, size: int, gamma: float, ratio: float, seed: int
+    data: FeatureSet, scenario: Scenario, streams: Sequence[Stream], *, size: int, gamma: float, ratio: float, seed: int
 ) -> dict[str, Measurement]:
     """Learn and test all phases.
 

@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsal.backbones.backbone import Backbone
-from dsal.data.dataset import DataSet, Progress
+from dsal.data.dataset import DataSet
 from dsal.data.features import FeatureSet
 from dsal.distributed import current
 from dsal.features.extract import extract_dataset, feature_set, with_statistics
+from dsal.progress import OnProgress
 from dsal.store import atomic_write
 
 _FORMAT = 1
@@ -32,7 +33,7 @@ def cached_features(
     features: str | None = None,
     folder: Path | None = None,
     batch_size: int = 256,
-    progress: Progress | None = None,
+    progress: OnProgress | None = None,
 ) -> FeatureSet:
     """Features of a data set, from the cache where it has them, else through the backbone and into the cache.
 

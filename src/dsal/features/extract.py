@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dsal.backbones.backbone import Backbone
-from dsal.data.dataset import DataSet, Progress
+from dsal.data.dataset import DataSet
 from dsal.data.features import FeatureSet, features_fingerprint
 from dsal.distributed import current
 from dsal.errors import InputError
+from dsal.progress import OnProgress
 
 _STATISTICS_ROWS = 50_000
 
@@ -46,7 +47,7 @@ def extract_dataset(
     features: str | None = None,
     name: str | None = None,
     batch_size: int = 256,
-    progress: Progress | None = None,
+    progress: OnProgress | None = None,
 ) -> FeatureSet:
     """Features of all images of a data set; in a team each rank extracts its share of the batches.
 
@@ -63,12 +64,13 @@ def extract_dataset(
     team = current()
     backbone, features = with_statistics(backbone, dataset, features)
     # Whole batches: a batch of another size would change its features by rounding.
-    mine = [part.cut(team.share(len(part), unit=batch_size)) for part in (dataset.train, dataset.test)]
+    data = dataset.at(backbone.card.size, backbone.card.in_channels)
+    mine = [part.take(team.share(len(part), unit=batch_size)) for part in (data.train, data.test)]
     rows, total = len(mine[0]), len(mine[0]) + len(mine[1])
     out = np.empty((total, backbone.widths[features]), dtype=np.float32)
     done = 0
     for part in mine:
-        for batch in part.batches(batch_size, backbone.card.size, backbone.card.in_channels):
+        for batch, _ in part.batches(batch_size):
             if len(batch):
                 out[done : done + len(batch)] = backbone.extract(batch, features).cpu().numpy()
                 done += len(batch)
@@ -98,13 +100,14 @@ def add_statistics(backbone: Backbone, dataset: DataSet) -> Backbone:
         backbone: left as it is; to keep the result, ``save_backbone`` it.
         dataset: the one it was trained on. At most 50,000 images are used, spread evenly.
     """
-    part, card = dataset.train, backbone.card
+    card = backbone.card
+    part = dataset.train.at(card.size, card.in_channels)
     rows = torch.isin(part.labels, torch.tensor(card.seen_classes or ())).nonzero().squeeze(1)
     if card.dataset != dataset.name or not len(rows):
         raise InputError(f"the backbone was trained on {card.dataset!r}, not {dataset.name!r}: give its training data")
     rows = rows[:: -(-len(rows) // _STATISTICS_ROWS)]
     kind = list(backbone.widths)[-1]
-    images = (part.in_memory(some, card.size, card.in_channels).images for some in rows.split(256))
+    images = (some for some, _ in part.batches(256, rows))
     copied = deepcopy(backbone)
     copied.set_statistics(torch.cat([backbone.pooled(some, kind).cpu() for some in images]))
     return copied

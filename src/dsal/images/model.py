@@ -20,7 +20,6 @@ from dsal.backbones.backbone import Backbone
 from dsal.backbones.hub import DEFAULT, as_backbone
 from dsal.classifier import DSALClassifier
 from dsal.classifier.labels import columns_of
-from dsal.data.dataset import Progress
 from dsal.distributed import current
 from dsal.errors import InputError, UnknownNameError
 from dsal.images import files
@@ -30,6 +29,7 @@ from dsal.images.reading import read_features
 from dsal.images.seen import Seen
 from dsal.images.sources import Images, Labelled, LabelledImages, content_keys, labelled_images, unlabelled_images
 from dsal.images.version import Version
+from dsal.progress import OnProgress
 from dsal.store import StrPath
 
 THRESHOLD = 0.95  # of novelty: one in twenty images of known classes is flagged
@@ -90,7 +90,7 @@ class ImageModel:
         return dict(zip(self.classes, self.statistics.counts.round().astype(int).tolist(), strict=True))
 
     def learn(
-        self, source: Labelled, *, again: bool = False, broken: str = "stop", progress: Progress | None = None
+        self, source: Labelled, *, again: bool = False, broken: str = "stop", progress: OnProgress | None = None
     ) -> Lesson:
         """Learn a phase: new classes, more images of known ones, or both.
 
@@ -153,7 +153,7 @@ class ImageModel:
         top_k: int = 5,
         threshold: float = THRESHOLD,
         broken: str = "stop",
-        progress: Progress | None = None,
+        progress: OnProgress | None = None,
     ) -> Predictions:
         """Labels of images, with probabilities and novelty.
 
@@ -185,7 +185,7 @@ class ImageModel:
             )
         return answers
 
-    def evaluate(self, source: Labelled, *, broken: str = "stop", progress: Progress | None = None) -> Evaluation:
+    def evaluate(self, source: Labelled, *, broken: str = "stop", progress: OnProgress | None = None) -> Evaluation:
         """Answers for labelled images against their labels; images of classes never taught should be flagged."""
         self._check_taught()
         given = labelled_images(source)
@@ -246,7 +246,7 @@ class ImageModel:
         *,
         keep_compensation: bool = False,
         broken: str = "stop",
-        progress: Progress | None = None,
+        progress: OnProgress | None = None,
     ) -> int:
         """Unlearn images that were learned, exactly in the main stream; see :meth:`dsal.DSALClassifier.forget`.
 
@@ -272,7 +272,7 @@ class ImageModel:
         *,
         keep_compensation: bool = False,
         broken: str = "stop",
-        progress: Progress | None = None,
+        progress: OnProgress | None = None,
     ) -> int:
         """Move images that were learned under the wrong label to the right one, exactly in the main stream.
 

@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 
 from dsal.backbones.backbone import Backbone
-from dsal.data.dataset import Progress
 from dsal.data.decode import ImageSource, decode_batches
 from dsal.distributed import current
 from dsal.errors import FileFormatError
+from dsal.progress import OnProgress
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ def read_features(
     broken: str = "stop",
     batch_size: int | None = None,
     workers: int | None = None,
-    progress: Progress | None = None,
+    progress: OnProgress | None = None,
 ) -> Features:
     """Features of images, in their order; in a team each rank reads its share, and all get all features.
 

@@ -2,8 +2,9 @@
 
 from dsal.methods.acil import ACIL
 from dsal.methods.air import AIR
-from dsal.methods.contract import Method, State
+from dsal.methods.contract import Method, Phase, State
 from dsal.methods.ds_al import DSAL
+from dsal.methods.features.method import FeatureMethod
 from dsal.methods.fecam import FeCAM
 from dsal.methods.fetril import FeTrIL, FeTrILFC
 from dsal.methods.gkeal import GKEAL
@@ -33,4 +34,4 @@ METHODS.register("joint-ridge")(JointRidge)
 METHODS.register("joint-logistic")(JointLogistic)
 METHODS.register("sgd-head")(SGDHead)
 
-__all__ = ["METHODS", "Method", "State"]
+__all__ = ["METHODS", "FeatureMethod", "Method", "Phase", "State"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dsal.defaults import EXPANSION_SIZE, GAMMA
-from dsal.distributed import current
 from dsal.learner import Learner
 from dsal.methods.analytic import Analytic
 from dsal.streams import Auto
@@ -31,6 +30,4 @@ class ACIL(Analytic):
         seed: int = 0,
     ) -> None:
         self.expansion, self.expansion_size, self.gamma, self.seed = expansion, expansion_size, gamma, seed
-        self._learner = Learner(
-            expansion=expansion, size=expansion_size, seed=seed, gamma=gamma, compensations=(), team=current()
-        )
+        self._learner = Learner(expansion=expansion, size=expansion_size, seed=seed, gamma=gamma, compensations=())

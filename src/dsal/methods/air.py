@@ -13,9 +13,9 @@ from dsal.blas import backend_for
 from dsal.defaults import EXPANSION_SIZE, GAMMA
 from dsal.errors import InputError
 from dsal.expansion import RandomProjection
-from dsal.methods.arrays import Array, ArrayMethod, Labels, grown, nothing
-from dsal.methods.contract import Samples
-from dsal.methods.gram import add_rows, relu_scores, solve
+from dsal.methods.features.arrays import Array, ArrayMethod, Labels, grown, nothing
+from dsal.methods.features.gram import add_rows, relu_scores, solve
+from dsal.methods.features.method import Features
 
 
 class AIR(ArrayMethod):
@@ -49,7 +49,7 @@ class AIR(ArrayMethod):
     def classes_seen(self) -> int:
         return len(self.counts_)
 
-    def _learn(self, X: Samples, y: NDArray[np.int64], classes: Sequence[int]) -> None:
+    def _learn(self, X: Features, y: NDArray[np.int64], classes: Sequence[int]) -> None:
         projection = self.projection_
         if not self.classes_seen:
             built = RandomProjection.build(X.shape[1], self.expansion_size, self.seed, torch.empty(0))

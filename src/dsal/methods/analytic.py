@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from dsal.learner import Learner
 from dsal.left_out import review
-from dsal.methods.contract import Method, Samples, State
+from dsal.methods.contract import State
+from dsal.methods.features.method import FeatureMethod, Features
 from dsal.rows import PhaseRows, from_arrays, pick
 from dsal.streams import Auto
 from dsal.tuning import RATIO_ROWS
@@ -21,7 +22,7 @@ from dsal.validation import is_auto
 Self = TypeVar("Self", bound="Analytic")
 
 
-class Analytic(Method):
+class Analytic(FeatureMethod):
     """A method that is nothing but the learner, which its constructor makes."""
 
     takes_returning_classes = True
@@ -36,8 +37,9 @@ class Analytic(Method):
     def classes_seen(self) -> int:
         return self._learner.classes
 
-    def _learn(self, X: Samples, y: NDArray[np.int64], classes: Sequence[int]) -> None:
+    def _learn(self, X: Features, y: NDArray[np.int64], classes: Sequence[int]) -> None:
         learner = self._learner
+        learner.team = self.team
         device = learner.backend.device
         seen = max(learner.classes, classes[-1] + 1)
         phase = PhaseRows(from_arrays(X, y, device), len(X), torch.tensor(list(classes), device=device), seen)
@@ -47,10 +49,10 @@ class Analytic(Method):
                 sample = pick(phase.read, RATIO_ROWS, learner.seed, device)
                 review(learner, sample, phase.present, float(len(X)), self.compensation)
 
-    def scores(self, X: Samples) -> NDArray[np.float64]:
+    def _scores(self, X: Features) -> NDArray[np.float64]:
         return self._learner.logits(X, self._learner.strength(self.compensation))
 
-    def predict(self, X: Samples) -> NDArray[np.int64]:
+    def _predict(self, X: Features) -> NDArray[np.int64]:
         return self._learner.predict(X, self._learner.strength(self.compensation))
 
     def state(self) -> State:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dsal.activations import resolve
 from dsal.defaults import COMPENSATION, EXPANSION_SIZE, GAMMA
-from dsal.distributed import current
 from dsal.errors import InputError
 from dsal.learner import Learner
 from dsal.methods.analytic import Analytic
@@ -60,5 +59,4 @@ class DSAL(Analytic):
             gamma=gamma,
             main_activation=main_activation,
             compensations=() if compensation == 0 else (stream,),
-            team=current(),
         )

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsal.errors import InputError
-from dsal.methods.arrays import Array, ArrayMethod, grown, nothing
-from dsal.methods.contract import Samples
-from dsal.methods.geometry import check_exponent, floor_of, raised, unit_rows
-from dsal.methods.moments import added_scatter, update_means
+from dsal.methods.features.arrays import Array, ArrayMethod, grown, nothing
+from dsal.methods.features.geometry import check_exponent, floor_of, raised, unit_rows
+from dsal.methods.features.method import Features
+from dsal.methods.features.moments import added_scatter, update_means
 
 
 class FeCAM(ArrayMethod):
@@ -21,8 +21,9 @@ class FeCAM(ArrayMethod):
     of the shrunk covariance of the powers, S + a mean(diagonal) I + b mean(off-diagonal) (1 - I), shrunk twice; I for a
     class without spread, such as one of a single sample.
 
-    A power needs non-negative features: see :func:`~dsal.methods.geometry.floor_of` for standardised ones. In the
-    original, phase 0 is scored by the network's own head; here, where features are all there is, by the same distance.
+    A power needs non-negative features: see :func:`~dsal.methods.features.geometry.floor_of` for standardised ones. In
+    the original, phase 0 is scored by the network's own head; here, where features are all there is, by the same
+    distance.
 
     Args:
         power: p.
@@ -50,7 +51,7 @@ class FeCAM(ArrayMethod):
     def classes_seen(self) -> int:
         return len(self.means_)
 
-    def _learn(self, X: Samples, y: NDArray[np.int64], classes: Sequence[int]) -> None:
+    def _learn(self, X: Features, y: NDArray[np.int64], classes: Sequence[int]) -> None:
         rows = np.asarray(X, dtype=np.float64)
         floor = floor_of(rows) if not self.classes_seen else self.floor_
         powers = raised(rows, floor, self.power)

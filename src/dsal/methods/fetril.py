@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsal.errors import InputError
-from dsal.methods.arrays import Array, ArrayMethod, Labels, grown, nothing
-from dsal.methods.contract import Samples
-from dsal.methods.geometry import squared_distances, unit_rows
-from dsal.methods.linear_sgd import check_training, linear_scores, train_linear
-from dsal.methods.moments import update_means
+from dsal.methods.features.arrays import Array, ArrayMethod, Labels, grown, nothing
+from dsal.methods.features.geometry import squared_distances, unit_rows
+from dsal.methods.features.linear_sgd import check_training, linear_scores, train_linear
+from dsal.methods.features.method import Features
+from dsal.methods.features.moments import update_means
 
 
 def translated(X: Array, y: Labels, classes: Sequence[int], means: Array) -> tuple[Array, Labels]:
-    """Samples of a phase, and as many imitated ones for each older class.
+    """Features of a phase, and as many imitated ones for each older class.
 
     The nearest class n of the phase lends all its samples to an older class p: x - mean_n + mean_p.
 
@@ -50,7 +50,7 @@ class _FeTrIL(ArrayMethod):
     def classes_seen(self) -> int:
         return len(self.means_)
 
-    def _learn(self, X: Samples, y: NDArray[np.int64], classes: Sequence[int]) -> None:
+    def _learn(self, X: Features, y: NDArray[np.int64], classes: Sequence[int]) -> None:
         rows = np.asarray(X, dtype=np.float64)
         counts, means = update_means(rows, y, classes, self.counts_, self.means_)
         samples, labels = translated(rows, y, classes, means)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dsal.defaults import EXPANSION_SIZE, GAMMA
-from dsal.distributed import current
 from dsal.errors import InputError
 from dsal.learner import Learner
 from dsal.methods.analytic import Analytic
@@ -43,5 +42,4 @@ class GKEAL(Analytic):
             seed=seed,
             gamma=gamma,
             compensations=(),
-            team=current(),
         )

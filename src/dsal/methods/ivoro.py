@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsal.errors import InputError
-from dsal.methods.arrays import Array, ArrayMethod, Labels, nothing
-from dsal.methods.contract import Samples
-from dsal.methods.geometry import check_exponent, floor_of, raised, squared_distances, unit_rows
-from dsal.methods.moments import update_means
+from dsal.methods.features.arrays import Array, ArrayMethod, Labels, nothing
+from dsal.methods.features.geometry import check_exponent, floor_of, raised, squared_distances, unit_rows
+from dsal.methods.features.method import Features
+from dsal.methods.features.moments import update_means
 
 ITERATIONS = 200
 
@@ -42,7 +42,7 @@ class _IVoro(ArrayMethod):
     def classes_seen(self) -> int:
         return len(self.means_)
 
-    def _learn(self, X: Samples, y: NDArray[np.int64], classes: Sequence[int]) -> None:
+    def _learn(self, X: Features, y: NDArray[np.int64], classes: Sequence[int]) -> None:
         rows = np.asarray(X, dtype=np.float64)
         floor = floor_of(rows) if self.parametrised and not self.classes_seen else self.floor_
         counts, means = update_means(self._measured(rows, floor), y, classes, self.counts_, self.means_)
@@ -72,7 +72,8 @@ class IVoroN(_IVoro):
     """iVoro-N: nearest mean of unit vectors of powers.
 
     Args:
-        power: p; it needs non-negative features: see :func:`~dsal.methods.geometry.floor_of` for standardised ones.
+        power: p; it needs non-negative features: see :func:`~dsal.methods.features.geometry.floor_of` for
+            standardised ones.
     """
 
     parametrised, divided = True, False

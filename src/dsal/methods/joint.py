@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from dsal.defaults import EXPANSION_SIZE, GAMMA
 from dsal.errors import InputError
 from dsal.methods.acil import ACIL
-from dsal.methods.arrays import Array, ArrayMethod, grown, nothing
-from dsal.methods.contract import Samples
+from dsal.methods.features.arrays import Array, ArrayMethod, grown, nothing
+from dsal.methods.features.method import Features
 
 
 class _Joint(ArrayMethod):
@@ -22,14 +22,14 @@ class _Joint(ArrayMethod):
     takes_returning_classes = True
 
     def __init__(self) -> None:
-        self.samples_: Samples = nothing(dtype=np.float32)
+        self.samples_: Features = nothing(dtype=np.float32)
         self.labels_: NDArray[np.int64] = nothing(0, dtype=np.int64)
 
     @property
     def classes_seen(self) -> int:
         return int(self.labels_.max(initial=-1)) + 1
 
-    def _learn(self, X: Samples, y: NDArray[np.int64], classes: Sequence[int]) -> None:
+    def _learn(self, X: Features, y: NDArray[np.int64], classes: Sequence[int]) -> None:
         if not np.isin(classes, y).all():
             raise InputError("a class of the phase has no samples")
         samples = np.concatenate([self.samples_.reshape(-1, X.shape[1]), X])
@@ -38,7 +38,7 @@ class _Joint(ArrayMethod):
         self.samples_, self.labels_ = samples, labels
 
     @abstractmethod
-    def _fit(self, X: Samples, y: NDArray[np.int64]) -> None:
+    def _fit(self, X: Features, y: NDArray[np.int64]) -> None:
         """Train on all samples so far: X (n, d) of classes y (n,)."""
 
 
@@ -60,15 +60,16 @@ class JointRidge(_Joint):
         self.expansion_size, self.gamma, self.seed = expansion_size, gamma, seed
         self._ridge = self._fresh()
 
-    def _fit(self, X: Samples, y: NDArray[np.int64]) -> None:
+    def _fit(self, X: Features, y: NDArray[np.int64]) -> None:
         ridge = self._fresh()
+        ridge.team = self.team
         ridge._learn(X, y, range(int(y.max()) + 1))
         self._ridge = ridge
 
     def _scores(self, X: Array) -> Array:
         if not self._ridge.classes_seen:  # the samples were loaded: they are all that is kept
             self._fit(self.samples_, self.labels_)
-        return self._ridge.scores(X)
+        return self._ridge._scores(X)
 
     def _fresh(self) -> ACIL:
         return ACIL(expansion_size=self.expansion_size, gamma=self.gamma, seed=self.seed)
@@ -94,7 +95,7 @@ class JointLogistic(_Joint):
         self._model = LogisticRegression(C=penalty, max_iter=1000, warm_start=True)
         self.weights_, self.bias_ = nothing(), nothing(0)
 
-    def _fit(self, X: Samples, y: NDArray[np.int64]) -> None:
+    def _fit(self, X: Features, y: NDArray[np.int64]) -> None:
         classes, width = int(y.max()) + 1, X.shape[1]
         weights, bias = grown(self.weights_, classes, width), grown(self.bias_, classes)
         if classes > 1:

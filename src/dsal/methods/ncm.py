@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsal.errors import UnknownNameError
-from dsal.methods.arrays import Array, ArrayMethod, nothing
-from dsal.methods.contract import Samples
-from dsal.methods.geometry import squared_distances, unit_rows
-from dsal.methods.moments import update_means
+from dsal.methods.features.arrays import Array, ArrayMethod, nothing
+from dsal.methods.features.geometry import squared_distances, unit_rows
+from dsal.methods.features.method import Features
+from dsal.methods.features.moments import update_means
 
 
 class NCM(ArrayMethod):
@@ -35,7 +35,7 @@ class NCM(ArrayMethod):
     def classes_seen(self) -> int:
         return len(self.means_)
 
-    def _learn(self, X: Samples, y: NDArray[np.int64], classes: Sequence[int]) -> None:
+    def _learn(self, X: Features, y: NDArray[np.int64], classes: Sequence[int]) -> None:
         rows = np.asarray(X, dtype=np.float64)
         self.counts_, self.means_ = update_means(rows, y, classes, self.counts_, self.means_)
 

@@ -12,9 +12,9 @@ from torch import Tensor
 from dsal.blas import Backend, LinAlgError, backend_for
 from dsal.defaults import EXPANSION_SIZE
 from dsal.errors import InputError
-from dsal.methods.arrays import Array, ArrayMethod, Labels, grown, nothing
-from dsal.methods.contract import Samples
-from dsal.methods.gram import add_rows, factored, one_hot, relu_blocks, relu_scores, solve
+from dsal.methods.features.arrays import Array, ArrayMethod, Labels, grown, nothing
+from dsal.methods.features.gram import add_rows, factored, one_hot, relu_blocks, relu_scores, solve
+from dsal.methods.features.method import Features
 
 PENALTIES = tuple(10.0**e for e in range(-8, 9))
 
@@ -49,7 +49,7 @@ class RanPAC(ArrayMethod):
     def classes_seen(self) -> int:
         return int(self.targets_.shape[1])
 
-    def _learn(self, X: Samples, y: NDArray[np.int64], classes: Sequence[int]) -> None:
+    def _learn(self, X: Features, y: NDArray[np.int64], classes: Sequence[int]) -> None:
         projection = self.projection_
         if not self.classes_seen:
             projection = np.random.RandomState(self.seed).standard_normal((X.shape[1], self.expansion_size))

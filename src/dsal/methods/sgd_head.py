@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dsal.methods.arrays import Array, ArrayMethod, grown, nothing
-from dsal.methods.contract import Samples
-from dsal.methods.linear_sgd import check_training, linear_scores, train_linear
+from dsal.methods.features.arrays import Array, ArrayMethod, grown, nothing
+from dsal.methods.features.linear_sgd import check_training, linear_scores, train_linear
+from dsal.methods.features.method import Features
 
 
 class SGDHead(ArrayMethod):
@@ -38,7 +38,7 @@ class SGDHead(ArrayMethod):
     def classes_seen(self) -> int:
         return len(self.weights_)
 
-    def _learn(self, X: Samples, y: NDArray[np.int64], classes: Sequence[int]) -> None:
+    def _learn(self, X: Features, y: NDArray[np.int64], classes: Sequence[int]) -> None:
         seen = max(self.classes_seen, classes[-1] + 1)
         self.weights_ = train_linear(
             np.asarray(X, dtype=np.float64),

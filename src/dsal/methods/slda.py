@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsal.errors import InputError
-from dsal.methods.arrays import Array, ArrayMethod, nothing
-from dsal.methods.contract import Samples
-from dsal.methods.moments import added_scatter, update_means
+from dsal.methods.features.arrays import Array, ArrayMethod, nothing
+from dsal.methods.features.method import Features
+from dsal.methods.features.moments import added_scatter, update_means
 
 
 class SLDA(ArrayMethod):
@@ -40,7 +40,7 @@ class SLDA(ArrayMethod):
     def classes_seen(self) -> int:
         return len(self.means_)
 
-    def _learn(self, X: Samples, y: NDArray[np.int64], classes: Sequence[int]) -> None:
+    def _learn(self, X: Features, y: NDArray[np.int64], classes: Sequence[int]) -> None:
         rows, seen = np.asarray(X, dtype=np.float64), self.counts_.sum()
         counts, means = update_means(rows, y, classes, self.counts_, self.means_)
         if seen == 0:

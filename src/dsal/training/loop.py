@@ -26,9 +26,9 @@ from dsal.backbones import Backbone, Card, channels_last
 from dsal.data import ImageData
 from dsal.data.dataset import fingerprint
 from dsal.distributed import current
-from dsal.distributed.batchnorm import share_statistics_
 from dsal.errors import DSALError, InputError
 from dsal.training.augment import crop_flip, cutout, mixup, quarter_turns, resized, trivial
+from dsal.training.batchnorm import share_statistics_
 from dsal.training.optimiser import make_optimisers
 from dsal.training.recipe import Recipe
 from dsal.training.sample import pixel_moments, seed_of, split
@@ -249,7 +249,7 @@ class BaseTraining:
             side: size to bring them to first; their own by default.
         """
         model, right = self.result.eval(), torch.zeros(1, dtype=torch.int64)
-        mine = data.cut(self.team.share(len(data), unit=EVALUATION_BATCH))
+        mine = data.take(self.team.share(len(data), unit=EVALUATION_BATCH))
         for images, labels in zip(
             mine.images.split(EVALUATION_BATCH), mine.labels.split(EVALUATION_BATCH), strict=True
         ):

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsal.errors import InputError
-from dsal.methods.arrays import Array, Labels
+from dsal.methods.features.arrays import Array, Labels
 
 BATCH = 128
 MOMENTUM = 0.9

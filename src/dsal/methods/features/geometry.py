@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dsal.errors import InputError
-from dsal.methods.arrays import Array
+from dsal.methods.features.arrays import Array
 
 
 def unit_rows(X: Array) -> Array:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dsal.errors import InputError
-from dsal.methods.arrays import Array, Labels, grown
+from dsal.methods.features.arrays import Array, Labels, grown
 
 
 def update_means(X: Array, y: Labels, classes: Sequence[int], counts: Labels, means: Array) -> tuple[Labels, Array]:

@@ -16,10 +16,10 @@ class Rates:
 
 
 @dataclass(frozen=True)
-class Phase:
+class PhaseCost:
     """One phase, in numbers.
 
-    >>> base = Phase(rows=640_000, size=16384, classes=500, present=500)  # half of ImageNet
+    >>> base = PhaseCost(rows=640_000, size=16384, classes=500, present=500)  # half of ImageNet
     >>> f"{base.reduced_bytes / 1e9:.2f} GB reduced, {base.broadcast_bytes / 1e9:.2f} GB broadcast"
     '2.28 GB reduced, 0.13 GB broadcast'
     """

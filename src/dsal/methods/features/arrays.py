@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dsal.errors import InputError
-from dsal.methods.contract import Method, Samples, Self, State
+from dsal.methods.contract import Self, State
+from dsal.methods.features.method import FeatureMethod
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
 
-class ArrayMethod(Method):
+class ArrayMethod(FeatureMethod):
     """A method on features that keeps the arrays named in ``learned``, and its options under their own names.
 
     A subclass sets the arrays in its constructor, with no rows yet, and afterwards in ``_learn`` alone.
@@ -24,15 +24,11 @@ class ArrayMethod(Method):
 
     learned: ClassVar[tuple[str, ...]]
     keeps_samples: ClassVar[bool] = False
+    dtype = np.float64
 
     @property
     def exemplar_free(self) -> bool:
         return not self.keeps_samples
-
-    def scores(self, X: Samples) -> Array:
-        if not self.classes_seen:
-            raise InputError("nothing has been learned yet")
-        return self._scores(np.asarray(X, dtype=np.float64))
 
     @abstractmethod
     def _scores(self, X: Array) -> Array:

@@ -15,7 +15,7 @@ from torch import Tensor
 from dsal.blas import Backend, LinAlgError
 from dsal.errors import InputError
 from dsal.memory import require
-from dsal.methods.arrays import Array, Labels
+from dsal.methods.features.arrays import Array, Labels
 
 _BLOCK_BYTES = 2**25  # of one block of expanded rows
 
