@@ -44,6 +44,7 @@ def test_batches_are_all_there_is_in_the_order_asked_for(samples: Samples) -> No
     assert read(samples) == read(samples)  # as often as wanted
     order = torch.tensor([7, 0, 7, 10, 3])
     assert read(samples, 2, order) == ([7, 0, 7, 10, 3], [1, 0, 1, 1, 0], [2, 2, 1])
+    assert read(samples, 2, order[:0]) == ([], [], [])
     with pytest.raises(InputError, match="batch size"):
         list(samples.batches(0))
 

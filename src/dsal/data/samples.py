@@ -137,7 +137,7 @@ def _split(n: int, size: int, order: Tensor | None) -> Iterator[Rows]:
     if size < 1:
         raise InputError(f"batch size must be at least 1, got {size}")
     if order is not None:
-        yield from order.split(size)
+        yield from order.split(size) if len(order) else ()  # torch splits nothing into one empty batch
     else:
         for start in range(0, n, size):
             yield slice(start, start + size)
