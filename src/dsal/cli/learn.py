@@ -23,7 +23,7 @@ def learn(
     backbone: Annotated[
         str | None,
         typer.Option(
-            help="efficientnet-lite0, torchvision:NAME, timm:NAME, or a file of weights.",
+            help="efficientnet-lite0, -lite1, -lite2, torchvision:NAME, timm:NAME, a file of weights, or FILE.onnx.",
             show_default="the model's; efficientnet-lite0 for a new one",
         ),
     ] = None,

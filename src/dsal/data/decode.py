@@ -8,10 +8,10 @@ transparency on white, 16-bit greys scaled to 8 bits. Its shorter side is resize
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from io import BytesIO
@@ -98,6 +98,24 @@ def decode_image(source: ImageSource, size: int, channels: int = 3, crop: float 
     return pixels.reshape(size, size, channels).transpose(2, 0, 1)
 
 
+def check_broken(broken: str) -> None:
+    """Refuse an unknown way to deal with images that cannot be read."""
+    if broken not in BROKEN:
+        raise InputError(f'broken must be "stop" or "skip", not {broken!r}')
+
+
+def decode_batch(
+    sources: Sequence[ImageSource], rows: Iterable[int], size: int, channels: int = 3, *, broken: str = "stop"
+) -> Decoded:
+    """Read some of the images, in this thread; arguments as in :func:`decode_batches`."""
+    return _gathered(
+        ((row, partial(decode_image, sources[row], size, channels, CROP, f"number {row + 1}")) for row in rows),
+        size,
+        channels,
+        broken,
+    )
+
+
 def decode_batches(
     sources: Sequence[ImageSource],
     size: int,
@@ -122,8 +140,7 @@ def decode_batches(
     Raises:
         FileFormatError: with ``broken="stop"``, at the first file that cannot be read.
     """
-    if broken not in BROKEN:
-        raise InputError(f'broken must be "stop" or "skip", not {broken!r}')
+    check_broken(broken)
     if batch_size < 1:
         raise InputError(f"batch size must be at least 1, got {batch_size}")
     pool = ThreadPoolExecutor(workers or cpu_count() or 1, thread_name_prefix="dsal-decode")
@@ -132,19 +149,23 @@ def decode_batches(
         for start in range(0, len(sources), batch_size):
             for row in range(start + len(queue), min(start + 3 * batch_size, len(sources))):
                 queue.append(pool.submit(decode_image, sources[row], size, channels, crop, f"number {row + 1}"))
-            rows, images, reasons = [], [], []
-            for row in range(start, min(start + batch_size, len(sources))):
-                try:
-                    images.append(queue.popleft().result())
-                    rows.append(row)
-                except FileFormatError as error:
-                    if broken == "stop":
-                        raise
-                    reasons.append(str(error))
-            stacked = np.stack(images) if images else np.empty((0, channels, size, size), np.uint8)
-            yield Decoded(rows, stacked, reasons)
+            batch = range(start, min(start + batch_size, len(sources)))
+            yield _gathered(((row, queue.popleft().result) for row in batch), size, channels, broken)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _gathered(results: Iterable[tuple[int, Callable[[], Pixels]]], size: int, channels: int, broken: str) -> Decoded:
+    rows, images, reasons = [], [], []
+    for row, result in results:
+        try:
+            images.append(result())
+            rows.append(row)
+        except FileFormatError as error:
+            if broken == "stop":
+                raise
+            reasons.append(str(error))
+    return Decoded(rows, np.stack(images) if images else np.empty((0, channels, size, size), np.uint8), reasons)
 
 
 def _opened(source: ImageSource) -> Image.Image:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dsal import __version__
+from dsal.backbones import graphs
 from dsal.backbones.backbone import Backbone, Card, channels_last
 from dsal.backbones.hub import MODULE, empty_backbone, wrap_module
 from dsal.classifier import DSALClassifier
@@ -86,6 +87,8 @@ def read_card(fields: dict[str, Any]) -> Card:
 
 
 def _stored_backbone(card: Card, arrays: dict[str, NDArray[Any]]) -> Backbone:
+    if card.architecture == graphs.NAME:
+        return Backbone(card, graphs.OnnxNetwork(torch.from_numpy(arrays["network.graph"])))
     backbone = empty_backbone(card)
     backbone.load_state_dict({name: torch.from_numpy(value) for name, value in arrays.items()})
     return channels_last(backbone).eval()

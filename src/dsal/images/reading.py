@@ -1,8 +1,8 @@
-"""Images to features: decoding in threads while the backbone works."""
+"""Images to features, by ONNX Runtime where that is faster, else by PyTorch: decoding in threads meanwhile."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from os import cpu_count
 
@@ -14,6 +14,8 @@ from dsal.backbones.backbone import Backbone
 from dsal.data.decode import ImageSource, decode_batches
 from dsal.distributed import current
 from dsal.errors import FileFormatError
+from dsal.images.batches import FeatureBatch, graph_batches
+from dsal.images.graph import graph_of
 from dsal.progress import OnProgress
 
 
@@ -32,6 +34,36 @@ class Features:
     broken: tuple[str, ...]
 
 
+def feature_batches(
+    backbone: Backbone,
+    images: Sequence[ImageSource],
+    *,
+    broken: str = "stop",
+    batch_size: int | None = None,
+    workers: int | None = None,
+    pixels: int | None = None,
+) -> Iterator[FeatureBatch]:
+    """Features of images, in their order, as they are made; arguments as in :func:`read_features`.
+
+    ``pixels`` is how much is to be read in all, which decides whether to convert the backbone; by default these images.
+    """
+    card = backbone.card
+    on_cpu = backbone.feature_mean.device.type == "cpu"
+    graph = graph_of(backbone, len(images) * card.size**2 if pixels is None else pixels)
+    if graph is not None:
+        yield from graph_batches(graph, images, card.size, card.in_channels, broken=broken, workers=workers)
+        return
+    if workers is None and on_cpu:
+        workers = max((cpu_count() or 1) // 2, 1)
+    size = (8 if on_cpu else 64) if batch_size is None else batch_size
+    for batch in decode_batches(images, card.size, card.in_channels, batch_size=size, broken=broken, workers=workers):
+        if batch.rows:
+            x = backbone.extract(torch.from_numpy(batch.images)).cpu().numpy()
+        else:
+            x = np.empty((0, backbone.widths["stages"]), np.float32)
+        yield FeatureBatch(batch.rows, x, batch.broken)
+
+
 def read_features(
     backbone: Backbone,
     images: Sequence[ImageSource],
@@ -47,28 +79,24 @@ def read_features(
         backbone: runs where its weights are.
         images: see :func:`~dsal.data.decode.decode_image`.
         broken: ``"stop"`` at the first file that cannot be read, or ``"skip"`` it.
-        batch_size: images at a time; by default 8 on a CPU, whose caches hold no more, and 64 elsewhere.
-        workers: threads that decode; by default as many as there are processors, half of them where the backbone
-            needs them, too.
+        batch_size: images at a time in PyTorch; by default 8 on a CPU, whose caches hold no more, and 64 elsewhere.
+        workers: threads; by default as many as there are processors, half of them where PyTorch needs them, too.
         progress: called with (files done, files in all) of this rank's share.
 
     Raises:
         FileFormatError: a file cannot be read, or with ``broken="skip"``, none of them can.
     """
-    card, team = backbone.card, current()
-    on_cpu = backbone.feature_mean.device.type == "cpu"
-    batch_size = (8 if on_cpu else 64) if batch_size is None else batch_size
-    if workers is None and on_cpu:
-        workers = max((cpu_count() or 1) // 2, 1)
+    team = current()
+    if batch_size is None:
+        batch_size = 8 if backbone.feature_mean.device.type == "cpu" else 64
     share = team.share(len(images), unit=batch_size)  # whole batches: another size would change features by rounding
     mine = images[share]
     rows: list[int] = []
     pieces = [np.empty((0, backbone.widths["stages"]), np.float32)]
     reasons: list[str] = []
-    batches = decode_batches(mine, card.size, card.in_channels, batch_size=batch_size, broken=broken, workers=workers)
-    for batch in batches:
-        if batch.rows:
-            pieces.append(backbone.extract(torch.from_numpy(batch.images)).cpu().numpy())
+    pixels = len(images) * backbone.card.size**2
+    for batch in feature_batches(backbone, mine, broken=broken, batch_size=batch_size, workers=workers, pixels=pixels):
+        pieces.append(batch.x)
         rows += batch.rows
         reasons += batch.broken
         if progress is not None:
