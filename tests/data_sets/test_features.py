@@ -53,6 +53,21 @@ def test_a_file_gives_back_what_float16_keeps(features: FeatureSet, tmp_path: Pa
         assert getattr(back, name) == getattr(features, name)
 
 
+def test_a_coded_file_gives_back_what_the_step_keeps(features: FeatureSet, tmp_path: Path) -> None:
+    save_features(tmp_path / "toy", features, step=0.01)
+    back = read_features(tmp_path / "toy")
+    for got, given in ((back.train_x, features.train_x), (back.test_x, features.test_x)):
+        assert got.shape == given.shape
+        assert 0 < np.abs(got - given).max() < 0.03
+    for name in ("name", "class_names", "widths", "backbone", "dataset"):
+        assert getattr(back, name) == getattr(features, name)
+    assert np.array_equal(back.select("last").test_x, back.test_x[:, -3:])
+    arrays, meta = load_tensors(tmp_path / "toy")
+    save_tensors(tmp_path / "toy", {**arrays, "test_y": arrays["test_y"][:-1]}, meta)
+    with pytest.raises(FileFormatError, match="not a whole set"):
+        read_features(tmp_path / "toy")
+
+
 def test_saving_what_was_read_changes_nothing(features: FeatureSet, tmp_path: Path) -> None:
     save_features(tmp_path / "one", features)
     once = read_features(tmp_path / "one")

@@ -17,10 +17,17 @@ def extract(
     features: Annotated[
         str | None, typer.Option(help="Kind: last, stages or blocks.", show_default="the widest there is")
     ] = None,
+    step: Annotated[
+        float | None,
+        typer.Option(
+            help="Code the features in few bits: error of each about 0.3 steps, in standard deviations.",
+            show_default="float16",
+        ),
+    ] = None,
     download: Annotated[bool, typer.Option("--download", help="Fetch a data set that is not there.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
 ) -> None:
-    """Write the features of all images of a data set, as float16.
+    """Write the features of all images of a data set, as float16 or coded in fewer bits.
 
     The file carries class names and the card of the backbone. It serves as a data set: dsal run --dataset FILE.
     """
@@ -40,5 +47,5 @@ def extract(
     if not current().leads:
         return
     out.parent.mkdir(parents=True, exist_ok=True)
-    save_features(out, made)
+    save_features(out, made, step=step)
     display.note(f"{len(made.train_y)} training and {len(made.test_y)} test rows of {made.kind} features in {out}")

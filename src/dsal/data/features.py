@@ -1,7 +1,7 @@
 """Data sets of features: what a frozen backbone made of every image, with the card of that backbone.
 
-On disk features are float16 (half the size), in memory float32. Each kind of features is the tail of the next wider one
-(``dsal.backbones.pooling``), so a narrower kind is a slice of the columns.
+On disk features are float16 or, smaller still, coded (``dsal.data.coding``); in memory float32. Each kind of features
+is the tail of the next wider one (``dsal.backbones.pooling``), so a narrower kind is a slice of the columns.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dsal.data.coding import decode, encode
 from dsal.data.dataset import EMBEDDED
 from dsal.data.samples import FeatureRows
 from dsal.errors import FileFormatError, InputError, UnknownNameError
@@ -138,24 +139,31 @@ def feature_set_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in EMBEDDED.glob("*.safetensors")))
 
 
-def save_features(path: str | os.PathLike[str], features: FeatureSet) -> None:
-    """Write a set of features to one file, float16.
+def save_features(path: str | os.PathLike[str], features: FeatureSet, *, step: float | None = None) -> None:
+    """Write a set of features to one file, float16 or coded.
+
+    Args:
+        path: file to write.
+        features: what to write.
+        step: code the features (``dsal.data.coding``) with this quantisation step, on the principal axes of the
+            training rows of the classes that the backbone has seen; None for float16.
 
     Raises:
-        InputError: a value is not finite, or larger than float16 holds (65504).
+        InputError: a value is not finite, or larger than float16 holds (65504); the step is too small.
     """
     limit = float(np.finfo(np.float16).max)
     for part in (features.train_x, features.test_x):
         if not np.all(np.abs(part) <= limit):
             raise InputError(f"features must be finite and at most {limit} in size to be stored as float16")
+    if step is None:
+        arrays = {"train_x": features.train_x.astype(np.float16), "test_x": features.test_x.astype(np.float16)}
+    else:
+        seen = features.backbone.get("seen_classes")
+        base = slice(None) if seen is None else np.isin(features.train_y, seen)
+        arrays = encode(np.concatenate([features.train_x, features.test_x]), features.train_x[base], step)
     save_tensors(
         path,
-        {
-            "train_x": features.train_x.astype(np.float16),
-            "train_y": features.train_y.astype(np.int32),
-            "test_x": features.test_x.astype(np.float16),
-            "test_y": features.test_y.astype(np.int32),
-        },
+        {**arrays, "train_y": features.train_y.astype(np.int32), "test_y": features.test_y.astype(np.int32)},
         {
             "kind": _KIND,
             "name": features.name,
@@ -180,8 +188,12 @@ def read_features(path: str | os.PathLike[str], features: str | None = None) -> 
     """
     arrays, meta = load_tensors(path, kind=_KIND)
     try:
-        train_x, test_x = (arrays[name].astype(np.float32) for name in ("train_x", "test_x"))
         train_y, test_y = (arrays[name].astype(np.int64) for name in ("train_y", "test_y"))
+        if "codes" in arrays:
+            rows = decode(arrays, train_y.size + test_y.size)
+            train_x, test_x = rows[: train_y.size], rows[train_y.size :]
+        else:
+            train_x, test_x = (arrays[name].astype(np.float32) for name in ("train_x", "test_x"))
         whole = FeatureSet(
             name=meta["name"],
             train_x=train_x,
