@@ -160,13 +160,3 @@ def test_an_unknown_name_lists_what_ships() -> None:
     with pytest.raises(UnknownNameError) as caught:
         load_features("cifar1000-features")
     assert caught.value.valid == feature_set_names()
-
-
-@pytest.mark.parametrize("name", feature_set_names())
-def test_everything_that_ships_can_be_read(name: str) -> None:
-    features = load_features(name)
-    assert features.name == name
-    assert features.backbone["dataset"] == features.dataset
-    assert np.isfinite(features.train_x).all()
-    assert np.unique(features.train_y).tolist() == list(range(len(features.class_names)))
-    assert load_features(name, "last").train_x.shape[1] == features.widths["last"]

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 import torch
 
 from dsal.backbones import load_backbone, shipped_weights
-from dsal.data import feature_set_names, load_dataset, load_features
+from dsal.data import FeatureSet, feature_set_names, load_dataset, load_features
+from dsal.data.dataset import EMBEDDED
 from dsal.features import card_record
 
 
 def pair(dataset: str) -> tuple[str, str]:
     return f"{dataset}-resnet32", f"{dataset}-features"
+
+
+@cache
+def shipped(name: str) -> FeatureSet:
+    """A set of features that ships, read once: those of CIFAR-100 take seconds to decode."""
+    return load_features(name)
 
 
 SHIPPED = [name.removesuffix("-features") for name in feature_set_names()]
@@ -26,7 +35,8 @@ def test_every_set_of_features_has_its_weights() -> None:
 @pytest.mark.parametrize("dataset", SHIPPED)
 def test_features_carry_the_card_of_the_shipped_weights(dataset: str) -> None:
     weights, features = pair(dataset)
-    backbone, data = load_backbone(weights), load_features(features)
+    backbone, data = load_backbone(weights), shipped(features)
+    assert data.name == features
     assert data.backbone == card_record(backbone)
     assert data.dataset == dataset
     assert data.widths == {kind: backbone.widths[kind] for kind in backbone.kinds}
@@ -36,14 +46,21 @@ def test_features_carry_the_card_of_the_shipped_weights(dataset: str) -> None:
 
 @pytest.mark.parametrize("dataset", SHIPPED)
 def test_features_are_standardised_on_the_base_classes(dataset: str) -> None:
-    data = load_features(pair(dataset)[1])
+    data = shipped(pair(dataset)[1])
+    assert np.isfinite(data.train_x).all()
+    assert np.unique(data.train_y).tolist() == list(range(len(data.class_names)))
     base = data.train_x[np.isin(data.train_y, data.backbone["seen_classes"])]
     np.testing.assert_allclose(base.mean(0), 0, atol=0.05)  # a part of the base images was held out
     np.testing.assert_allclose(base.std(0), 1, atol=0.05)
 
 
+def test_the_embedded_features_of_cifar100_are_blocks_in_32_megabytes() -> None:
+    assert shipped("cifar100-features").kind == "blocks"
+    assert (EMBEDDED / "cifar100-features.safetensors").stat().st_size <= 32e6
+
+
 def test_omniglot_features_come_from_the_shipped_weights_and_images() -> None:
-    data, images = load_features("omniglot-features"), load_dataset("omniglot")
+    data, images = shipped("omniglot-features"), load_dataset("omniglot")
     rows = torch.arange(0, len(images.test), 97)
     made = load_backbone("omniglot-resnet32").extract(images.test.images[rows]).numpy()
     # float16 keeps 11 bits

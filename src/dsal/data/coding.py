@@ -7,9 +7,9 @@ Rows x (n, d) are expressed in the principal axes a_1 ... a_d of some of them, a
 One step for all axes means the same error, about step / sqrt(12), in every direction: the least total error for a
 number of bits. The features being alike, most q_i are small, and each column of them is compressed by itself.
 
-**Same on every machine.** The axes are integers, A = round(2^8 a), and q is taken from x by the inverse of A / 2^8, so
-rounding A costs nothing. |q| |A_j| < 2^24 holds for every row q and column A_j. By Cauchy-Schwarz no partial sum of
-a product q . A_j is larger, so single precision holds all of them exactly, in whatever order a BLAS adds them up.
+**Same on every machine.** The axes are integers, A = round(2^10 a), and q is taken from x by the inverse of A / 2^10,
+so that rounding A costs nothing. |q| |A_j| < 2^24 holds for every row q and column A_j. By Cauchy-Schwarz no partial
+sum of a product q . A_j is larger, so single precision holds all of them exactly, in whatever order a BLAS adds them.
 
 **A column** of integers (one q_i of all rows; all of A) is stored as its lowest value and what each entry has more,
 written as ``high * 2^shift + low``. Low bits are as good as random and are packed as they are; the high parts are at
@@ -30,7 +30,7 @@ from dsal.errors import InputError
 
 _FIELDS = 5  # of a column: lowest, radix, shift, bytes of the high parts, bytes of the low parts
 _EXACT = 2**24  # up to here float32 holds every integer
-_SCALE = 2**8  # of the axes: large enough for an inverse, small enough for short codes
+_SCALE = 2**10  # of the axes: large enough for an inverse, small enough for short codes
 _CHUNK = 4096  # rows turned at a time
 
 
@@ -44,7 +44,7 @@ def encode(x: NDArray[np.float32], sample: NDArray[np.float32], step: float) -> 
 
     Returns:
         ``columns`` int32 (1 + d, 5), one line for A and one for each q_i; ``codes`` uint8, their bytes one after the
-        other; ``unit`` float32 (1,), step / 2^8.
+        other; ``unit`` float32 (1,), step / 2^10.
 
     Raises:
         InputError: the step is not positive, or too small for rows so long.
