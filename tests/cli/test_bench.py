@@ -5,7 +5,7 @@ import json
 import pytest
 
 from dsal.blas import Lapack
-from dsal.evaluation.speed import Machine, Speed
+from dsal.speed import Machine, Speed
 from dsal.ridge import bytes_needed
 
 from .conftest import Call

@@ -21,7 +21,7 @@ def bench(
 
     from dsal.cli.table import print_table
     from dsal.evaluation.provenance import environment, peak_memory_bytes
-    from dsal.evaluation.speed import measure
+    from dsal.speed import measure
 
     machine = measure(expansion_size, rows)
     conditions, parts = environment(), (*machine.calls, machine.base, machine.phase)
