@@ -5,8 +5,8 @@ import json
 import pytest
 
 from dsal.blas import Lapack
-from dsal.speed import Machine, Speed
 from dsal.ridge import bytes_needed
+from dsal.speed import Machine, Speed
 
 from .conftest import Call
 
