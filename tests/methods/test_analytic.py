@@ -1,8 +1,11 @@
 """DS-AL and ACIL against the definitions."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+from dsal import DSALClassifier
 from dsal.data import Scenario
 from dsal.data.features import FeatureSet
 from dsal.errors import FileFormatError, InputError, UnknownNameError
@@ -42,6 +45,37 @@ def test_compensation_scales_the_second_stream(sample: FeatureSet) -> None:
     )
     assert np.abs(some - none).max() > 1e-3
     np.testing.assert_allclose(more - none, 2 * (some - none), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"cleanse": False, "main_activation": "gelu", "activation": "mish"},
+        {"gamma": "auto", "gamma_comp": "auto"},
+        {"expansion": "gaussian", "gamma": 0.01},
+    ],
+)
+def test_the_method_and_the_classifier_are_one_learner(options: dict[str, Any], sample: FeatureSet) -> None:
+    """To the bit, with every option: the choice of centres and of gamma included."""
+    method = learn(DSAL(expansion_size=64, seed=2, **options), sample, phases=2)
+    classifier = DSALClassifier(expansion_size=64, random_state=2, **options)
+    scenario = Scenario.deal(100, phases=2)
+    for k in range(3):
+        rows = scenario.phase_rows(sample.train_y, k)
+        classifier.partial_fit(sample.train_x[rows], sample.train_y[rows])
+    assert np.array_equal(method.scores(sample.test_x), classifier.logits(sample.test_x))
+    restored = DSAL.from_state(method.state())
+    assert np.array_equal(restored.scores(sample.test_x), method.scores(sample.test_x))
+
+
+def test_c_can_be_left_to_the_method(sample: FeatureSet) -> None:
+    method = learn(DSAL(expansion_size=64, compensation="auto"), sample, phases=3)
+    chosen = method._learner.strength("auto")
+    given = learn(DSAL(expansion_size=64, compensation=chosen), sample, phases=3)
+    assert 0 < chosen != DSAL().compensation
+    assert np.array_equal(method.scores(sample.test_x), given.scores(sample.test_x))
+    assert DSAL.from_state(method.state())._learner.strength("auto") == chosen
 
 
 def test_centres_taken_from_samples_are_owned_up_to() -> None:
