@@ -1,0 +1,130 @@
+"""Whether the tests notice a change of the mathematics: every mutant of a module, against the tests of that module.
+
+    python tests/mutation/run.py                # all modules
+    python tests/mutation/run.py scoring ridge  # some
+
+Each mutant is tested in a process of its own, forked from one that has imported what takes long. A mutant that no test
+notices is a survivor: write a test, or, if no test could tell it from the original, name it in ``equivalent.toml`` and
+say why.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib.abc
+import importlib.util
+import os
+import pkgutil
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+import tomllib
+from operators import Mutant, mutants
+
+ROOT = Path(__file__).parents[2]
+TARGETS: dict[str, tuple[str, ...]] = {
+    "evaluation/metrics": ("tests/evaluation/test_metrics.py",),
+    "images/novelty": ("tests/images/test_novelty.py",),
+    "scoring": ("tests/core/test_scoring.py",),
+    "classifier/calibration": ("tests/core/test_calibration.py",),
+}
+"""Modules under ``src/dsal``, and the tests that must notice, fastest first."""
+
+
+class Instead(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Import one module from a source of its own."""
+
+    def __init__(self, name: str, path: Path, source: str) -> None:
+        self.name, self.path, self.source = name, path, source
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> object:
+        if name != self.name:
+            return None
+        return importlib.util.spec_from_loader(name, self, origin=str(self.path))
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__file__ = str(self.path)
+        exec(compile(self.source, str(self.path), "exec"), module.__dict__)
+
+
+def is_noticed(target: str, source: str, tests: Sequence[str], limit: float) -> bool:
+    """Whether the tests fail, or do not end within ``limit`` seconds, with another source in place of a module."""
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os.dup2(1, 2)
+        path = ROOT / "src" / "dsal" / f"{target}.py"
+        sys.meta_path.insert(0, Instead(f"dsal.{target.replace('/', '.')}", path, source))
+        import pytest
+
+        os._exit(int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests])))
+    end = time.monotonic() + limit
+    while time.monotonic() < end:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return status != 0
+        time.sleep(0.01)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return True
+
+
+def survivors(target: str, tests: Sequence[str], known: set[str]) -> list[Mutant]:
+    """The mutants of a module that no test notices and that are not known to be equivalent."""
+    source = (ROOT / "src" / "dsal" / f"{target}.py").read_text(encoding="utf-8")
+    began = time.monotonic()
+    if is_noticed(target, source, tests, limit=600):
+        sys.exit(f"{target}: its tests fail without any change")
+    limit = 3 * (time.monotonic() - began) + 10
+    left = []
+    every = list(mutants(source))
+    for mutant in every:
+        if mutant.key not in known and not is_noticed(target, mutant.source, tests, limit):
+            left.append(mutant)
+            print(f"  {target}.py:{mutant.line}  {mutant.change}", flush=True)
+    seconds = time.monotonic() - began
+    print(f"{target}: {len(every)} mutants, {len(left)} survived, {seconds:.0f} s", flush=True)
+    stale = known - {mutant.key for mutant in every}
+    if stale:
+        sys.exit(f"equivalent.toml names mutants of {target} that do not exist: {stale}")
+    return left
+
+
+def equivalents() -> dict[str, dict[str, str]]:
+    """Mutants that no test can tell from the original: by module, the key of each and the reason."""
+    return tomllib.loads((Path(__file__).parent / "equivalent.toml").read_text(encoding="utf-8"))
+
+
+def _import_once() -> None:
+    """Import all that the tests use, and forget dsal: every child imports its own."""
+    import hypothesis  # noqa: F401
+    import pytest  # noqa: F401
+
+    for name in ("dsal", "dsal.classifier", "dsal.evaluation", "dsal.images"):
+        package = importlib.import_module(name)
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith("__main__"):
+                importlib.import_module(module.name)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "dsal"]:
+        del sys.modules[name]
+    gc.freeze()
+
+
+def main(names: Sequence[str]) -> None:
+    os.chdir(ROOT)
+    os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
+    _import_once()
+    known, left = equivalents(), []
+    for target, tests in TARGETS.items():
+        if not names or target in names or Path(target).name in names:
+            left += survivors(target, tests, set(known.get(target, {})))
+    sys.exit(bool(left))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
