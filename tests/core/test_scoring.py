@@ -53,6 +53,32 @@ def test_what_float32_cannot_tell_apart_is_decided_in_float64(backend: Backend, 
     np.testing.assert_array_equal(best[apart], scores[apart].argmax(1))
 
 
+def test_what_float32_tells_apart_wrongly_is_decided_in_float64(sample: FeatureSet) -> None:
+    """Scores a few roundings apart: float32 has a best column, no tie, and often the wrong one."""
+    expansion = RandomProjection.build(sample.test_x.shape[1], 256, 0, torch.empty(0))
+    random = np.random.RandomState(0)
+    column = random.standard_normal(256)
+    weights = torch.from_numpy(np.stack([column, column + 3e-7 * random.standard_normal(256)], axis=1))
+    head = head_of(expansion, weights, None)
+    exact = head(torch.from_numpy(sample.test_x)).numpy()
+    light = head.copied(torch.float32)(torch.from_numpy(sample.test_x)).numpy()
+    wrong = (light.argmax(1) != exact.argmax(1)) & (light[:, 0] != light[:, 1])
+    assert wrong.mean() > 0.05
+    np.testing.assert_array_equal(best_columns(head, sample.test_x, Lapack()), exact.argmax(1))
+
+
+def test_few_rows_are_computed_twice(sample: FeatureSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where classes are well apart, float64 is for the probes alone: that is what makes it fast."""
+    expansion = RandomProjection.build(sample.test_x.shape[1], 256, 0, torch.empty(0))
+    weights = torch.from_numpy(np.random.RandomState(0).standard_normal((256, 5)))
+    backend, rows = Lapack(), []
+    product = backend.product
+    monkeypatch.setattr(backend, "product", lambda a, b: rows.append(len(a)) or product(a, b))
+    best = best_columns(head_of(expansion, weights, None), sample.test_x, backend)
+    np.testing.assert_array_equal(best, head_of(expansion, weights, None)(torch.from_numpy(sample.test_x)).argmax(1))
+    assert sum(rows) <= 2 * 40  # a product for the expansion and one for the scores
+
+
 def test_one_class_is_always_the_best(sample: FeatureSet) -> None:
     expansion = RandomProjection.build(sample.test_x.shape[1], 8, 0, torch.empty(0))
     head = head_of(expansion, torch.ones(8, 1, dtype=torch.float64), None)

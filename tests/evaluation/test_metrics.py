@@ -42,6 +42,11 @@ def test_all_metrics_follow_their_definitions(seed: int) -> None:
     assert metrics.backward_transfer(counts, GROUPS) == pytest.approx(((a[2, 0] - a[0, 0]) + (a[2, 1] - a[1, 1])) / 2)
 
 
+def test_a_class_that_is_never_predicted_has_its_column() -> None:
+    counts = metrics.confusion_counts(np.array([0, 2, 2]), np.array([0, 0, 1]), 4)
+    assert counts.tolist() == [[1, 0, 0, 0], [0, 0, 0, 0], [1, 1, 0, 0], [0, 0, 0, 0]]
+
+
 def test_what_does_not_exist_is_none() -> None:
     counts = [np.eye(3, dtype=np.int32)]
     assert metrics.new_accuracy(counts[0], range(3)) is None

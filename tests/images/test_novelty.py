@@ -108,6 +108,111 @@ def test_novelty_is_the_share_of_less_strange_images() -> None:
     assert np.array_equal(halves.counts, usual.counts)
 
 
+CELL = 0.025
+
+
+def snapped(values: NDArray[np.float64], low: float) -> NDArray[np.float64]:
+    """The nearest centres of the grid's cells, so that the grid rounds nothing."""
+    return low + CELL * (np.floor((values - low) / CELL) + 0.5)
+
+
+def test_the_score_by_the_book() -> None:
+    """Both signs by their own mean and deviation, the distance with half the weight of the logit."""
+    random = np.random.default_rng(0)
+    logits = snapped(random.uniform(-0.5, 1.5, 60), -1.0)
+    distances = snapped(random.uniform(-1.0, 1.7, 60), -2.0)
+    usual = Usual.nothing().plus(logits, distances)
+    expected = 0.5 * (distances - distances.mean()) / distances.std() - (logits - logits.mean()) / logits.std()
+    np.testing.assert_allclose(usual.score(logits, distances), expected, rtol=1e-9, atol=1e-9)
+    # Novelty of a known image: those below it, and half of those that are as strange, itself among them.
+    shares = [(np.sum(expected < s - 1e-9) + 0.5 * np.sum(np.abs(expected - s) < 1e-9)) / 60 for s in expected]
+    inner = np.argsort(expected)[1:-1]  # rounding decides on which side of the outermost ones an equal score is
+    np.testing.assert_allclose(usual.novelty(logits, distances)[inner], np.array(shares)[inner], atol=1e-12)
+    # Halfway between two of them in both signs: halfway between their shares.
+    order = np.argsort(expected)[29:31]
+    middle = usual.novelty(logits[order].mean(keepdims=True), distances[order].mean(keepdims=True))
+    assert middle[0] == pytest.approx(np.mean(np.array(shares)[order]))
+    assert usual.novelty(np.array([1.9]), np.array([-1.9])) == 0.0
+    assert usual.novelty(np.array([-0.9]), np.array([1.9])) == 1.0
+
+
+def test_weights_of_cells_count() -> None:
+    logits, distances = snapped(np.array([0.1, 0.5, 0.9]), -1.0), snapped(np.array([1.0, 0.0, -1.0]), -2.0)
+    usual = Usual.nothing().plus(logits.repeat([1, 3, 2]), distances.repeat([1, 3, 2]))
+    assert usual.novelty(logits, distances)[1] == pytest.approx((2 + 3 / 2) / 6)
+
+
+def test_images_that_are_all_alike_have_the_spread_of_a_cell() -> None:
+    logits, distances = snapped(np.full(3, 0.4), -1.0), snapped(np.full(3, 0.2), -2.0)
+    usual = Usual.nothing().plus(logits, distances)
+    score = usual.score(logits + np.array([0.0, 0.0, 0.05]), distances + np.array([0.0, 0.05, 0.0]))
+    np.testing.assert_allclose(score, [0.0, 0.5 * 0.05 / CELL, -0.05 / CELL], atol=1e-9)
+
+
+def test_the_outer_cells_are_open_and_nan_is_left_out() -> None:
+    edges = np.linspace(-1.0, 2.0, 121)
+    logits = np.array([-9.0, -1.0, edges[40], 1.99, 2.0, 9.0, np.nan, 0.0])
+    distances = np.array([-9.0, -2.0, -9.0, 9.0, 2.0, 9.0, 0.0, np.nan])
+    counts = Usual.nothing().plus(logits, distances).counts
+    assert counts.shape == (120, 160)
+    assert {(r, c): counts[r, c] for r, c in zip(*np.nonzero(counts), strict=True)} == {
+        (0, 0): 2.0,
+        (40, 0): 1.0,  # an edge belongs to the cell above it
+        (119, 159): 3.0,
+    }
+
+
+def test_one_image_a_class(rows: Rows) -> None:
+    """No scatter within classes: distances are plain; and one row alone is no covariance at all."""
+    x = rows[0][:2]
+    d = x.shape[1]
+    statistics = ClassStatistics.nothing(d).plus(x, np.array([0, 1]), 2)
+    centre, difference = x.mean(0), x[0] - x[1]
+    overall = shrunk(np.outer(difference, difference) / 2, 1, 2)
+    probe = rows[0][5]
+    expected = min(((probe - r) ** 2).sum() for r in x) - (probe - centre) @ overall @ (probe - centre)
+    assert statistics.distances(probe[None])[0] == pytest.approx(expected / d)
+    alone = ClassStatistics.nothing(d).plus(x[:1], np.array([0]), 1)
+    assert alone.distances(probe[None])[0] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_leaving_one_out_of_two(rows: Rows) -> None:
+    """A class of two rows keeps the other one as its mean; classes without rows are passed over."""
+    x, y = rows
+    some = np.concatenate([np.flatnonzero(y == c)[:2] for c in (1, 3, 6)])
+    x, y = x[some], y[some]
+    whole = of(x, y)
+    white = whole._within
+    inverse = np.linalg.inv(white.root.T @ white.root - white.scale * np.outer(x[0] - x[1], x[0] - x[1]) / 2)
+    means = np.stack([x[1], x[2:4].mean(0), x[4:6].mean(0)])
+    near = min((x[0] - m) @ inverse @ (x[0] - m) for m in means)
+    rest, overall = x[1:].mean(0), whole._overall
+    step = x[0] - x.mean(0)
+    far = np.linalg.inv(overall.root.T @ overall.root - overall.scale * 6 / 5 * np.outer(step, step))
+    expected = near - (x[0] - rest) @ far @ (x[0] - rest)
+    assert whole.loo_distances(x, y)[0] == pytest.approx(expected / x.shape[1], rel=1e-6)
+
+
+def test_a_class_without_its_rows(rows: Rows) -> None:
+    """Its mean leaves exactly; its scatter is taken to be the average one, so the covariance within stays."""
+    x, y = rows
+    x, y = x[y != 6], y[y != 6]  # a class without rows is no obstacle
+    whole = of(x, y)
+    less = whole.without_class(2)
+    rest = of(x[y != 2], y[y != 2])
+    np.testing.assert_array_equal(less.counts, np.delete(rest.counts, 2))
+    np.testing.assert_allclose(less.sums, np.delete(rest.sums, 2, axis=0))
+
+    def within(of: ClassStatistics) -> NDArray[np.float64]:
+        filled = of.counts > 0
+        return of.products - (of.sums[filled] / of.counts[filled, None]).T @ of.sums[filled]
+
+    np.testing.assert_allclose(within(less) / less.counts.sum(), within(whole) / whole.counts.sum(), atol=1e-9)
+    empty = whole.without_class(6)
+    np.testing.assert_allclose(empty.products, whole.products)
+    assert len(empty.counts) == 7
+
+
 def test_new_classes_look_strange(sample: FeatureSet) -> None:
     """Real features, learned in four phases: classes 0-39 known, 50-99 new to backbone and head."""
     classifier, usual = DSALClassifier(expansion_size=256, compensation=0.0), Usual.nothing()

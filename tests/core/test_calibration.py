@@ -1,0 +1,74 @@
+"""The temperature against a direct search, and that its sums are those of all rows."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax
+
+from dsal.classifier.calibration import GRID, MOST_ROWS, Calibration, rows_wanted
+
+Case = tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]
+
+
+@pytest.fixture
+def case() -> Case:
+    """Logits (n x 4), true columns and weights; the logits are right most of the time."""
+    random = np.random.default_rng(0)
+    columns = random.integers(0, 4, 50)
+    logits = random.normal(0.0, 1.0, (50, 4)) + 1.5 * np.eye(4)[columns]
+    return logits, columns, random.uniform(0.5, 2.0, 50)
+
+
+def loss(case: Case, t: float) -> float:
+    logits, columns, weight = case
+    return float(-(weight * log_softmax(logits / t, axis=1)[np.arange(len(logits)), columns]).sum())
+
+
+def test_the_temperature_is_that_of_a_direct_search(case: Case) -> None:
+    logits, columns, weight = case
+    calibration = Calibration().plus(logits, columns, weight, total=weight.sum())
+    assert calibration.losses == pytest.approx([loss(case, t) for t in GRID])
+    found = minimize_scalar(lambda log: loss(case, float(np.exp(log))), bracket=(-1.0, 1.0), tol=1e-10)
+    assert calibration.temperature == pytest.approx(np.exp(found.x), rel=1e-3)  # neighbours on the grid differ by 6%
+
+
+def test_the_grid() -> None:
+    assert (GRID[0], GRID[-1], len(GRID)) == (pytest.approx(1e-3), pytest.approx(100.0), 201)
+    assert np.diff(np.log(GRID)) == pytest.approx(np.full(200, np.log(1e5) / 200))
+
+
+def test_rows_stand_for_their_phase(case: Case) -> None:
+    logits, columns, weight = case
+    whole = Calibration().plus(logits, columns, weight, total=weight.sum())
+    tripled = Calibration().plus(logits, columns, weight, total=3 * weight.sum())
+    assert tripled.losses == pytest.approx(3 * whole.losses)
+    parts = [
+        Calibration().plus(logits[s], columns[s], weight[s], total=weight[s].sum()) for s in (slice(20), slice(20, 50))
+    ]
+    assert parts[0].merged(parts[1]).losses == pytest.approx(whole.losses)
+    on = parts[0].plus(logits[20:], columns[20:], weight[20:], total=weight[20:].sum())
+    assert on.losses == pytest.approx(whole.losses)
+
+
+def test_rows_without_a_value_are_left_out(case: Case) -> None:
+    logits, columns, weight = case
+    holed = logits.copy()
+    holed[::5, 1] = np.nan
+    rest = np.arange(50) % 5 > 0
+    expected = Calibration().plus(logits[rest], columns[rest], weight[rest], total=7.0)
+    assert Calibration().plus(holed, columns, weight, total=7.0).losses == pytest.approx(expected.losses)
+    nothing = Calibration().plus(np.full((2, 4), np.nan), columns[:2], weight[:2], total=2.0)
+    assert (nothing.losses.tolist(), nothing.temperature) == ([0.0] * 201, 1.0)
+
+
+@pytest.mark.parametrize(("right", "temperature"), [(True, 1e-3), (False, 100.0)])
+def test_rows_that_are_always_right_or_wrong_take_the_end_of_the_grid(right: bool, temperature: float) -> None:
+    logits = np.array([[3.0, 0.0], [2.0, 0.0]])
+    calibration = Calibration().plus(logits, np.full(2, 0 if right else 1), np.ones(2), total=2.0)
+    assert calibration.temperature == pytest.approx(temperature)
+
+
+def test_how_many_rows_are_looked_at() -> None:
+    assert [rows_wanted(w) for w in (0.0, 31.9, 32.0, 640.0, 1e9)] == [16, 16, 17, 36, MOST_ROWS]
+    assert MOST_ROWS == 256
