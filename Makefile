@@ -1,6 +1,7 @@
 # make run    the main job: DS-AL on the embedded CIFAR-100 features, a table and a report in runs/
 # make test   tests, lint, types and the import contract
 # make slow   the tests that take minutes
+# make mutants  whether tests notice changes of the mathematics: takes an hour; MODULES="scoring ridge" for some of it
 # make clean  forget the virtual environment and the caches
 #
 # Each works on a fresh machine with Python 3.10 or later: the virtual environment is made on the way.
@@ -13,7 +14,7 @@ INSTALL := $(BIN)/python -m pip install -q -c constraints.txt
 # One thread for each of the two pytest workers: BLAS threads of two processes would fight for the cores.
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q
 
-.PHONY: run test slow lint clean
+.PHONY: run test slow mutants lint clean
 
 run: $(VENV)/.package
 	$(BIN)/dsal run
@@ -23,6 +24,9 @@ test: lint
 
 slow: $(VENV)/.checks
 	$(BIN)/python -m pytest -q -m slow
+
+mutants: $(VENV)/.checks
+	cd tests && ../$(BIN)/python -m mutation.run $(MODULES)
 
 lint: $(VENV)/.checks
 	$(BIN)/ruff check .

@@ -76,6 +76,8 @@ def test_a_class_of_one_image_has_nothing_to_be_left_to(rows: Rows) -> None:
     found = of(x, y).loo_distances(x, y)
     assert np.isnan(found[-1])
     assert np.isfinite(found[:-1]).all()
+    renumbered = (y + 1) % 8  # the lone image's class is the first
+    np.testing.assert_allclose(of(x, renumbered).loo_distances(x, renumbered), found, rtol=1e-8)
 
 
 def test_statistics_add_and_subtract(rows: Rows) -> None:
@@ -87,6 +89,13 @@ def test_statistics_add_and_subtract(rows: Rows) -> None:
     assert close(ClassStatistics.nothing(20).plus(x[first], y[first], 5).merged(mapped, np.array([5, 6, 7]), 8), both)
     less = both.plus(x[~first], y[~first], 8, sign=-1.0).kept(np.arange(5))
     assert close(less, ClassStatistics.nothing(20).plus(x[first], y[first], 5))
+
+
+def test_float32_rows_are_summed_in_float64(sample: FeatureSet) -> None:
+    x, y = sample.train_x[:200, :20], np.zeros(200, dtype=np.int64)
+    assert x.dtype == np.float32
+    exact = ClassStatistics.nothing(20).plus(x.astype(np.float64), y, 1)
+    np.testing.assert_array_equal(ClassStatistics.nothing(20).plus(x, y, 1).products, exact.products)
 
 
 def test_nothing_to_compare_with() -> None:
@@ -208,6 +217,12 @@ def test_a_class_without_its_rows(rows: Rows) -> None:
         return of.products - (of.sums[filled] / of.counts[filled, None]).T @ of.sums[filled]
 
     np.testing.assert_allclose(within(less) / less.counts.sum(), within(whole) / whole.counts.sum(), atol=1e-9)
+    one = ClassStatistics.nothing(20).plus(
+        np.concatenate([x[y == 0], x[y == 1][:1], x[y == 2][:1]]), np.array([0] * 20 + [1, 2]), 3
+    )
+    for column in (1, 2):  # classes of one row, which have no scatter
+        left = one.without_class(column)
+        np.testing.assert_allclose(within(left) / 21, within(one) / 22, atol=1e-9)
     empty = whole.without_class(6)
     np.testing.assert_allclose(empty.products, whole.products)
     assert len(empty.counts) == 7

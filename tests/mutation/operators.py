@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -54,7 +55,7 @@ class Mutant:
 
     Attributes:
         place: enclosing functions and classes, and the first line of the changed statement.
-        change: the smallest changed part, before and after.
+        change: the smallest changed part, before and after; numbered where the place has it more than once.
         line: its line number in the original.
         source: the whole changed program.
     """
@@ -72,16 +73,17 @@ class Mutant:
 
 def mutants(source: str) -> Iterator[Mutant]:
     """All programs that differ from ``source`` in one place, by the operators of this module."""
-    tree = ast.parse(source)
+    tree, met = ast.parse(source), Counter[str]()
     for parent, field, index, place in _sites(tree):
         old = _get(parent, field, index)
         for new in _changed(old):
+            change = f"{ast.unparse(old)} -> {'nothing' if isinstance(new, ast.Pass) else ast.unparse(new)}"
+            met[f"{place} | {change}"] += 1
+            number = met[f"{place} | {change}"]
             _set(parent, field, index, new)
-            after = "nothing" if isinstance(new, ast.Pass) else ast.unparse(new)
-            yield Mutant(
-                place, f"{ast.unparse(old)} -> {after}", old.lineno, ast.unparse(ast.fix_missing_locations(tree))
-            )
+            changed = ast.unparse(ast.fix_missing_locations(tree))
             _set(parent, field, index, old)
+            yield Mutant(place, f"{change} ({number})" if number > 1 else change, old.lineno, changed)
 
 
 def _get(parent: ast.AST, field: str, index: int | None) -> ast.AST:
@@ -140,8 +142,9 @@ def _changed(node: ast.AST) -> Iterator[ast.AST]:
         case ast.Constant(value=bool()):
             yield ast.Constant(not new.value)
         case ast.Constant(value=int() | float()):
-            yield ast.Constant(type(new.value)(0) if new.value else type(new.value)(1))
-            yield ast.Constant(new.value * 2 if isinstance(new.value, float) else new.value + 1)
+            kind = type(new.value)
+            for value in (kind(0), new.value * 2 if kind is float else new.value + 1) if new.value else (kind(1),):
+                yield ast.Constant(value)
         case ast.AugAssign() if type(new.op) in SWAPS:
             new.op = SWAPS[type(new.op)]()
             yield new

@@ -1,7 +1,7 @@
 """Whether the tests notice a change of the mathematics: every mutant of a module, against the tests of that module.
 
-    python tests/mutation/run.py                # all modules
-    python tests/mutation/run.py scoring ridge  # some
+    make mutants                         # all modules
+    make mutants MODULES="scoring ridge"  # some
 
 Each mutant is tested in a process of its own, forked from one that has imported what takes long. A mutant that no test
 notices is a survivor: write a test, or, if no test could tell it from the original, name it in ``equivalent.toml`` and
@@ -22,8 +22,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-import tomllib
-from operators import Mutant, mutants
+from .operators import Mutant, mutants
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = Path(__file__).parents[2]
 TARGETS: dict[str, tuple[str, ...]] = {
