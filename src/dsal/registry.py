@@ -1,7 +1,7 @@
 """Things chosen by name: one line registers an entry, a misspelling is answered with the right spelling.
 
-Other packages add entries through entry points. These are looked up when a name is asked for, and loaded when it is
-theirs.
+Other packages add entries through entry points (docs/plugins.md). These are looked up when a name is asked for, and
+loaded when it is theirs.
 """
 
 from __future__ import annotations

@@ -1,198 +1,186 @@
-"""What every registered method must do."""
+"""What every registered method must do, on real features; and that the checks notice what does not."""
 
-from pathlib import Path
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from dsal.data import Scenario
+from dsal.data import FeatureRows
 from dsal.data.features import FeatureSet
 from dsal.errors import InputError
-from dsal.methods import METHODS, Method, State
+from dsal.methods import METHODS, Method, Phase, State
+from dsal.methods.checks import CHECKS, check_method, checks, learn
+from dsal.methods.ncm import NCM
+from dsal.progress import Progress
+from dsal.store import save_tensors
 
 EXPANDED = ("ds-al", "acil", "air", "gkeal", "joint-ridge", "ranpac")
 SMALL = {name: {"expansion_size": 64} for name in EXPANDED} | {"gkeal": {"expansion_size": 16}}
 FORGETS = "sgd-head"  # what it is there to show
-every_method = pytest.mark.parametrize("name", METHODS.names())
 
 
-def make(name: str, **more: object) -> Method:
-    return METHODS.get(name)(**SMALL.get(name, {}), **more)
+def rows(sample: FeatureSet, part: str) -> FeatureRows:
+    x, y = getattr(sample, f"{part}_x"), getattr(sample, f"{part}_y")
+    return FeatureRows(x[y < 10], torch.from_numpy(y[y < 10]))
 
 
-def phases(sample: FeatureSet, classes: int, base: int, phases: int) -> list[tuple[np.ndarray, np.ndarray, range]]:
-    """(X, y, classes) of each phase of a scenario over the first ``classes`` classes."""
-    scenario = Scenario.deal(classes, phases=phases, base=base)
-    inside = np.flatnonzero(sample.train_y < classes)
-    x, y = sample.train_x[inside], sample.train_y[inside]
-    rows = [scenario.phase_rows(y, k) for k in range(phases + 1)]
-    return [(x[r], y[r], phase) for r, phase in zip(rows, scenario.phases, strict=True)]
+@pytest.mark.parametrize("name", METHODS.names())
+@pytest.mark.parametrize("check", CHECKS)
+def test_methods_pass_the_checks(name: str, check: str, sample: FeatureSet) -> None:
+    data = {part: rows(sample, part) for part in ("train", "test")}
+    every = {each.name: each for each in checks(METHODS.get(name), options=SMALL.get(name), **data)}
+    every[check]()
 
 
-@every_method
-def test_classes_grow_one_by_one(name: str, sample: FeatureSet) -> None:
-    method = make(name)
-    assert method.classes_seen == 0
-    for x, y, classes in phases(sample, 8, 3, 5):
-        method.learn_rows(x, y, classes)
-        assert method.classes_seen == classes.stop
-        scores = method.scores(sample.test_x[:7])
-        assert scores.shape == (7, classes.stop)
-        assert np.isfinite(scores).all()
+@pytest.mark.parametrize("name", sorted(set(METHODS.names()) - {FORGETS}))
+def test_methods_learn_phase_by_phase(name: str, sample: FeatureSet) -> None:
+    train, test = rows(sample, "train"), rows(sample, "test")
+    method = METHODS.get(name)(**SMALL.get(name, {}))
+    for k, classes in enumerate([range(5), *(range(c, c + 1) for c in range(5, 10))]):
+        some = torch.nonzero(torch.isin(train.labels, torch.tensor(classes))).flatten()
+        learn(method, Phase(k, classes, train.take(some)))
+    assert (method.predict(test) == test.labels.numpy()).mean() > 0.5  # chance: 0.1
 
 
-@every_method
-def test_before_the_first_phase_there_is_nothing_to_say(name: str, sample: FeatureSet) -> None:
-    with pytest.raises(InputError, match="nothing has been learned"):
-        make(name).scores(sample.test_x)
+def test_methods_that_keep_samples_count_their_bytes(sample: FeatureSet) -> None:
+    train = rows(sample, "train")
+    for name in ("joint-ridge", "joint-logistic"):
+        method = METHODS.get(name)(**SMALL.get(name, {}))
+        assert not method.exemplar_free
+        learn(method, Phase(0, range(10), train))
+        assert method.state().nbytes >= train.x.nbytes
 
 
-@every_method
-def test_it_learns(name: str, sample: FeatureSet) -> None:
-    method = make(name)
-    for part in phases(sample, 10, 10, 0) if name == FORGETS else phases(sample, 10, 5, 5):
-        method.learn_rows(*part)
-    rows = np.flatnonzero(sample.test_y < 10)
-    hits = method.scores(sample.test_x[rows]).argmax(1) == sample.test_y[rows]
-    assert hits.mean() > 0.5  # chance: 0.1
+class Sound(NCM):
+    """Nothing is wrong with it."""
 
 
-@every_method
-def test_a_sample_is_scored_alone_as_among_others(name: str, sample: FeatureSet) -> None:
-    method = make(name)
-    for part in phases(sample, 8, 4, 2):
-        method.learn_rows(*part)
-    together = method.scores(sample.test_x[:20])
-    alone = np.concatenate([method.scores(sample.test_x[i : i + 1]) for i in range(20)])
-    np.testing.assert_allclose(alone, together, rtol=1e-9, atol=1e-9)
-    assert method.scores(sample.test_x[:0]).shape == (0, 8)
+class Positional(Sound):
+    def __init__(self, metric: str = "euclidean") -> None:
+        super().__init__(metric=metric)
 
 
-@every_method
-def test_the_first_phase_may_have_one_class(name: str, sample: FeatureSet) -> None:
-    method = make(name)
-    for part in phases(sample, 3, 1, 2):
-        method.learn_rows(*part)
-    assert method.scores(sample.test_x[:2]).shape == (2, 3)
+class Forgetful(Sound):
+    """Loses an option."""
+
+    def __init__(self, *, metric: str = "euclidean", extra: int = 1) -> None:
+        super().__init__(metric=metric)
 
 
-@every_method
-def test_returning_classes_are_learned_or_refused(name: str, sample: FeatureSet) -> None:
-    method = make(name)
-    (x, y, classes), *_ = phases(sample, 6, 4, 1)
-    method.learn_rows(x, y, classes)
-    before = method.scores(sample.test_x[:5])
-    back = np.flatnonzero(y < 2)
-    if method.takes_returning_classes:
-        method.learn_rows(x[back], y[back], range(2))
-        assert method.classes_seen == 4
-    else:
-        with pytest.raises(InputError, match="again"):
-            method.learn_rows(x[back], y[back], range(2))
-        np.testing.assert_array_equal(method.scores(sample.test_x[:5]), before)
+class Endless(Sound):
+    def _scores(self, X: Any) -> Any:
+        return super()._scores(X) * np.inf
 
 
-@every_method
-def test_same_seed_same_bits(name: str, sample: FeatureSet) -> None:
-    first, second = make(name), make(name)
-    for part in phases(sample, 8, 4, 2):
-        first.learn_rows(*part)
-        second.learn_rows(*part)
-    np.testing.assert_array_equal(first.scores(sample.test_x), second.scores(sample.test_x))
+class Silent(Sound):
+    def scores(self, samples: Any) -> Any:
+        return super().scores(samples) if self.classes_seen else np.zeros((len(samples), 0))
 
 
-@every_method
-def test_another_seed_changes_what_it_says(name: str, sample: FeatureSet) -> None:
-    if METHODS.get(name).seed_varies is None:
-        pytest.skip("draws nothing")
-    first, second = make(name, seed=0), make(name, seed=1)
-    part, *_ = phases(sample, 8, 4, 2)
-    first.learn_rows(*part)
-    second.learn_rows(*part)
-    assert (first.scores(sample.test_x) != second.scores(sample.test_x)).any()
+class Backwards(Sound):
+    def _scores(self, X: Any) -> Any:
+        return -super()._scores(X)
 
 
-@every_method
-def test_saved_and_loaded_it_goes_on_bit_for_bit(name: str, sample: FeatureSet, tmp_path: Path) -> None:
-    unbroken, stopped = make(name), make(name)
-    *early, late = phases(sample, 9, 4, 3)
-    for part in early:
-        unbroken.learn_rows(*part)
-        stopped.learn_rows(*part)
-    stopped.save(tmp_path / "state")
-    loaded = METHODS.get(name).load(tmp_path / "state")
-    np.testing.assert_array_equal(loaded.scores(sample.test_x), unbroken.scores(sample.test_x))
-    unbroken.learn_rows(*late)
-    loaded.learn_rows(*late)
-    np.testing.assert_array_equal(loaded.scores(sample.test_x), unbroken.scores(sample.test_x))
+class Contrary(Sound):
+    def _predict(self, X: Any) -> Any:
+        return self._scores(X).argmin(1)
 
 
-@every_method
-def test_a_fresh_method_can_be_saved(name: str, sample: FeatureSet, tmp_path: Path) -> None:
-    make(name).save(tmp_path / "state")
-    part, *_ = phases(sample, 8, 4, 2)
-    loaded, fresh = METHODS.get(name).load(tmp_path / "state"), make(name)
-    loaded.learn_rows(*part)
-    fresh.learn_rows(*part)
-    np.testing.assert_array_equal(loaded.scores(sample.test_x), fresh.scores(sample.test_x))
+class Social(Sound):
+    """Looks at the other samples."""
+
+    def _scores(self, X: Any) -> Any:
+        return super()._scores(X - X.mean(0))
 
 
-@every_method
-def test_an_exemplar_free_method_keeps_no_sample(name: str, sample: FeatureSet) -> None:
-    method = make(name)
-    for part in phases(sample, 8, 4, 4):
-        method.learn_rows(*part)
-    if not method.exemplar_free:
-        pytest.skip("keeps samples, and says so")
-    assert not contains_rows(method.state(), sample.train_x[sample.train_y < 8])
+class Lax(Sound):
+    """Takes any phase."""
+
+    def learn(self, phase: Phase) -> Iterator[Progress]:
+        return self._steps(phase)
 
 
-@every_method
-def test_bytes_grow_with_samples_only_where_samples_are_kept(name: str, sample: FeatureSet, tmp_path: Path) -> None:
-    few, many = make(name), make(name)
-    for x, y, classes in phases(sample, 8, 4, 4):
-        some = np.concatenate([np.flatnonzero(y == c)[:10] for c in classes])
-        few.learn_rows(x[some], y[some], classes)
-        many.learn_rows(x, y, classes)
-    sizes = []
-    for method in (few, many):
-        method.save(tmp_path / "state")
-        sizes.append((tmp_path / "state").stat().st_size)
-        assert 0 <= sizes[-1] - method.state().nbytes < 2000  # the measure is the file, up to its header
-    more = sizes[1] - sizes[0]
-    assert abs(more) < 64 if method.exemplar_free or name == "gkeal" else more >= 80 * 64 * 4  # 80 rows of float32
+class Unseeded(Sound):
+    def _scores(self, X: Any) -> Any:
+        return super()._scores(X) + 1e-12 * np.random.standard_normal((len(X), 1))
 
 
-def contains_rows(state: State, rows: np.ndarray) -> bool:
-    """Whether a feature vector stands in some array of a state, along its rows or its columns."""
-    known = {row.astype(np.float32).tobytes() for row in rows}
-    width = rows.shape[1]
-    for array in state.arrays.values():
-        flat = np.atleast_2d(array)
-        for lines in (flat, flat.T):
-            if lines.shape[-1] == width and any(line.astype(np.float32).tobytes() in known for line in lines):
-                return True
-    return False
+class Boasting(Sound):
+    seed_varies = "everything"
+
+    def __init__(self, *, metric: str = "euclidean", seed: int = 0) -> None:
+        super().__init__(metric=metric)
+        self.seed = seed
 
 
-@every_method
+class Rounding(Sound):
+    """Loses precision when it is saved."""
+
+    def state(self) -> State:
+        state = super().state()
+        return State({name: array.astype(np.float32) for name, array in state.arrays.items()}, state.facts)
+
+
+class Hoarding(Sound):
+    learned = ("counts_", "means_", "kept_")
+
+    def __init__(self, *, metric: str = "euclidean") -> None:
+        super().__init__(metric=metric)
+        self.kept_ = np.zeros((0, 0))
+
+    def _learn(self, X: Any, y: Any, classes: Any) -> None:
+        super()._learn(X, y, classes)
+        self.kept_ = X[:1].T.copy()
+
+
+class Secretive(Sound):
+    """Writes more than it says it keeps."""
+
+    def save(self, path: Any) -> None:
+        state = self.state()
+        facts = {"kind": "method", "class": "Secretive", "facts": state.facts}
+        save_tensors(path, {**state.arrays, "more": np.zeros(1000)}, facts)
+
+
+class Gradual(Sound):
+    """Learns in steps, and forgets where it was."""
+
+    def _steps(self, phase: Phase) -> Iterator[Progress]:
+        yield Progress(1, 2)
+        yield from super()._steps(phase)
+        self.means_ = self.means_ * (1 + 1e-9)
+        yield Progress(2, 2)
+        self.means_ = self.means_ * (1 + 1e-9)
+
+
 @pytest.mark.parametrize(
-    ("rows", "labels", "classes"),
+    ("broken", "check"),
     [
-        (0, [], range(4, 5)),  # no samples
-        (2, [4], range(4, 5)),  # lengths differ
-        (1, [5], range(5, 6)),  # class 4 is left out
-        (1, [5], range(4, 5)),  # a label outside the phase
-        (2, [4, 5], [5, 4]),  # not ascending
+        (Positional, "options_are_keywords_with_defaults"),
+        (Forgetful, "options_are_keywords_with_defaults"),
+        (Endless, "classes_grow_with_every_phase"),
+        (Silent, "nothing_is_scored_before_the_first_phase"),
+        (Backwards, "one_phase_is_learned"),
+        (Contrary, "one_phase_is_learned"),
+        (Social, "a_sample_is_scored_alone_as_among_others"),
+        (Lax, "phases_that_do_not_fit_are_refused"),
+        (Unseeded, "the_same_seed_gives_the_same_bits"),
+        (Boasting, "another_seed_changes_the_scores_if_it_says_so"),
+        (Rounding, "saved_and_loaded_it_continues_bit_for_bit"),
+        (Gradual, "a_state_of_any_step_continues_bit_for_bit"),
+        (Hoarding, "an_exemplar_free_method_keeps_no_sample"),
+        (Secretive, "the_size_of_a_state_is_that_of_its_file"),
     ],
 )
-def test_a_phase_that_does_not_fit_is_refused(
-    name: str, rows: int, labels: list[int], classes: list[int], sample: FeatureSet
-) -> None:
-    method = make(name)
-    part, *_ = phases(sample, 6, 4, 1)
-    method.learn_rows(*part)
-    before = method.scores(sample.test_x[:5])
-    with pytest.raises(InputError):
-        method.learn_rows(sample.train_x[:rows], np.array(labels, dtype=np.int64), classes)
-    np.testing.assert_array_equal(method.scores(sample.test_x[:5]), before)
+def test_the_checks_notice(broken: type[Method], check: str) -> None:
+    check_method(Sound)
+    with pytest.raises(AssertionError, match=f"{broken.__name__} fails {check}"):
+        check_method(broken)
+
+
+def test_a_misfit_of_rows_and_labels_is_refused() -> None:
+    with pytest.raises(InputError, match="as many labels"):
+        FeatureRows(np.zeros((2, 3), dtype=np.float32), torch.zeros(1, dtype=torch.int64))

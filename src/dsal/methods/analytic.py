@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from inspect import signature
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from dsal.hints import fit, keyword_hints, plain
 from dsal.learner import Learner
 from dsal.left_out import review
 from dsal.methods.contract import State
@@ -56,13 +56,13 @@ class Analytic(FeatureMethod):
         return self._learner.predict(X, self._learner.strength(self.compensation))
 
     def state(self) -> State:
-        options = {name: getattr(self, name) for name in signature(type(self)).parameters}
+        options = {name: plain(name, getattr(self, name)) for name in keyword_hints(type(self))}
         return State(self._learner.state(), {**options, "learned": self._learner.facts()})
 
     @classmethod
     def from_state(cls: type[Self], state: State) -> Self:
-        options = dict(state.facts)
+        options, hints = dict(state.facts), keyword_hints(cls)
         learned: dict[str, Any] = options.pop("learned")
-        method = cls(**options)
+        method = cls(**{name: fit(name, value, hints[name]) for name, value in options.items()})
         method._learner.restore(state.arrays, learned)
         return method

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from inspect import signature
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dsal.hints import fit, keyword_hints, plain
 from dsal.methods.contract import Self, State
 from dsal.methods.features.method import FeatureMethod
 
@@ -35,12 +35,13 @@ class ArrayMethod(FeatureMethod):
         """Scores (n, classes_seen) of features (n, d); at least one class has been seen."""
 
     def state(self) -> State:
-        options = {name: getattr(self, name) for name in signature(type(self)).parameters}
+        options = {name: plain(name, getattr(self, name)) for name in keyword_hints(type(self))}
         return State({name: getattr(self, name) for name in self.learned}, options)
 
     @classmethod
     def from_state(cls: type[Self], state: State) -> Self:
-        method = cls(**state.facts)
+        hints = keyword_hints(cls)
+        method = cls(**{name: fit(name, value, hints[name]) for name, value in state.facts.items()})
         for name, array in state.arrays.items():
             setattr(method, name, array)
         return method

@@ -18,9 +18,9 @@ from dsal.evaluation.results import read_results
 from dsal.methods import METHODS
 from dsal.methods.checks import checks
 
-from ..cli.conftest import Call, call, small  # noqa: F401  (fixtures)
+from .conftest import Call
 
-EXAMPLE = Path(__file__).parent / "example"
+EXAMPLE = Path(__file__).parents[1] / "plugins" / "example"
 DOCS = Path(__file__).parents[2] / "docs" / "plugins.md"
 
 
@@ -54,7 +54,7 @@ def test_the_page_shows_what_is_tested() -> None:
         assert (EXAMPLE / name).read_text(encoding="utf-8") in page
 
 
-def test_it_runs_and_is_compared(installed: Any, call: Call, small: tuple[str, ...]) -> None:  # noqa: F811
+def test_it_runs_and_is_compared(installed: Any, call: Call, small: tuple[str, ...]) -> None:
     common = [text for text in small if text not in ("run", "--expansion-size", "32")]
     alone = call("run", *common, "--method", "nearest-median", "--set", "order=2", "--out", "alone")
     assert alone.code == 0, alone.err
