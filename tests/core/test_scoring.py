@@ -32,7 +32,7 @@ def test_the_predictions_are_those_of_the_scores(name: str, sample: FeatureSet) 
     method = METHODS.get(name)(expansion_size=512)
     for classes in (range(60), range(60, 100)):
         rows = np.flatnonzero(np.isin(sample.train_y, classes))
-        method.learn(sample.train_x[rows], sample.train_y[rows], classes)
+        method.learn_rows(sample.train_x[rows], sample.train_y[rows], classes)
     np.testing.assert_array_equal(method.predict(sample.test_x), method.scores(sample.test_x).argmax(1))
     assert method.predict(sample.test_x[:0]).shape == (0,)
     assert method.predict(sample.test_x[:1]).shape == (1,)
