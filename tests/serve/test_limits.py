@@ -95,7 +95,6 @@ def test_mistakes_leave_the_model_as_it_was(client: TestClient, album: Path, set
         (client.post("/api/models/m/predict?top_k=0", files=some), 422),
         (client.post("/api/models/m/predict?threshold=nan", files=some), 422),
         (client.post("/api/models/m/learn", files=some, data={"labels": "a"}, headers={"Idempotency-Key": ""}), 422),
-        (client.get("/api/models/m/lessons/none"), 404),
         (client.delete("/api/models/m/lessons/none"), 404),
         (client.get("/api/models/m/export?format=exe"), 422),
         (client.get("/nowhere"), 404),

@@ -35,9 +35,8 @@ def api_routes(service: Service, bodies: Bodies) -> APIRouter:
     @router.get("")
     def list_models() -> schemas.Models:
         """The models of the folder."""
-        files = [(name, model_path(library.folder, name).stat()) for name in library.names()]
         return schemas.Models(
-            models=[schemas.Listed(name=name, bytes=at.st_size, modified=at.st_mtime) for name, at in files],
+            models=[schemas.Listed(**listed) for listed in library.listing()],
             limits={name: getattr(settings, name) for name in ("max_body", "max_images", "max_pixels", "max_upload")},
             version=__version__,
         )
@@ -100,14 +99,16 @@ def api_routes(service: Service, bodies: Bodies) -> APIRouter:
 
     @router.get("/{name}/lessons/{key}")
     async def lesson(name: str, key: str) -> schemas.LessonState:
-        """How the lesson with this Idempotency-Key is doing, or how it ended."""
+        """How the lesson with this Idempotency-Key is doing: none, reading, learning, or learned with its outcome."""
         under_way = service.lessons.get((name, key))
         if under_way is not None:
             return schemas.LessonState(state=under_way.stage, done=under_way.done, total=under_way.total)
-        await service.snapshot(name)
-        outcome = library.outcome(name, key)
+        outcome = None
+        if model_path(library.folder, name).exists():
+            await service.snapshot(name)
+            outcome = library.outcome(name, key)
         if outcome is None:
-            raise Refusal(404, "there is no lesson with this key")
+            return schemas.LessonState(state="none", done=0, total=0)
         images = outcome.get("images", 0)
         return schemas.LessonState(state="learned", done=images, total=images, outcome=outcome)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
+from safetensors import SafetensorError, safe_open
 
 from dsal.backbones.backbone import Backbone
 from dsal.backbones.hub import as_backbone
@@ -51,6 +53,18 @@ class Library:
     def names(self) -> list[str]:
         """All models of the folder."""
         return model_names(self.folder)
+
+    def listing(self) -> list[dict[str, Any]]:
+        """Name, size, time and classes of all models; of their files only the head is read."""
+        listed = []
+        for name in self.names():
+            path = model_path(self.folder, name)
+            with suppress(FileNotFoundError):  # deleted since it was listed
+                status = path.stat()
+                listed.append(
+                    {"name": name, "bytes": status.st_size, "modified": status.st_mtime, "classes": _labels(path)}
+                )
+        return listed
 
     def snapshot(self, name: str) -> Snapshot:
         """The model as it was last written, by us or by anybody else. May take seconds: not for the event loop."""
@@ -211,6 +225,16 @@ def check_label(model: ImageModel, label: str) -> None:
     """Refuse a class that the model does not have."""
     if label not in model.classes:
         raise InputError(f"there is no class {label!r}")
+
+
+def _labels(path: Path) -> list[str]:
+    """Class names in the head of a model file; none if it cannot be read."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            meta = json.loads(json.loads(file.metadata()["dsal"])["meta"])
+            return [str(label) for label in meta["classifier"]["classes"]]
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError):
+        return []
 
 
 def _stamp(path: Path) -> Stamp | None:

@@ -57,7 +57,7 @@ class LessonOutcome(BaseModel):
 
 
 class LessonState(BaseModel):
-    """A lesson by its key: under way, or learned with its outcome."""
+    """A lesson by its key: ``none``, ``reading``, ``learning``, ``learned`` with its outcome, or ``cancelled``."""
 
     state: str
     done: int
@@ -111,6 +111,7 @@ class Listed(BaseModel):
     name: str
     bytes: int
     modified: float
+    classes: list[str]
 
 
 class Models(BaseModel):

@@ -27,6 +27,7 @@ def listen(settings: Settings) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((settings.host, settings.port))
+        listener.listen(1024)  # who comes before all is loaded waits, and is not refused
     except OSError as error:
         listener.close()
         raise InputError(

@@ -22,7 +22,7 @@ from dsal.errors import FileFormatError
 from dsal.images import ImageModel
 from dsal.images.sources import content_keys
 from dsal.serve.decoding import decode_bytes
-from dsal.serve.errors import Cancelled, Refusal
+from dsal.serve.errors import Cancelled, Refusal, Unchanged
 from dsal.serve.library import Library, Outcome
 from dsal.serve.metrics import Metrics
 from dsal.serve.runner import Runner
@@ -212,22 +212,25 @@ class Service:
             lesson.stage = "learning"
             given = [labels[row] for row in rows]
             new = [i for i, row in enumerate(rows) if not model.seen.labels(keys[row])]
+            told = {"seen_before": len(rows) - len(new), "broken": unread}
             if not new:
-                raise Refusal(409, "all of these images were learned before")
+                raise Unchanged({"images": 0, "new_classes": [], "known_classes": [], "loo_accuracy": None, **told})
             taught = model.learn_features(
                 np.concatenate(pieces)[new], np.array(given)[new], [keys[rows[i]] for i in new]
             )
             return {
                 "images": taught.images,
-                "seen_before": len(rows) - len(new),
                 "new_classes": list(taught.new_classes),
                 "known_classes": list(taught.known_classes),
-                "broken": unread,
                 "loo_accuracy": None if math.isnan(taught.loo_accuracy) else taught.loo_accuracy,
+                **told,
                 "seconds": round(time.monotonic() - lesson.started, 3),
             }
 
-        return await self.change(name, key, digest, teach, create=True)
+        try:
+            return await self.change(name, key, digest, teach, create=True)
+        except Unchanged as nothing:
+            return {**nothing.outcome, "seconds": round(time.monotonic() - lesson.started, 3)}
 
     async def _known(self, name: str, key: str | None) -> bool:
         """Whether the change of this key was made already."""

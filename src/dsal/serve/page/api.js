@@ -1,0 +1,104 @@
+// Talking to the server: the token, errors as sentences, patience when it is busy.
+
+const KEY = "dsal-token";
+
+/** The token comes in the address, after the #, which browsers do not send; it is kept for this tab only. */
+export function takeToken() {
+  const match = /[#&]token=([^&]+)/.exec(location.hash);
+  if (!match) return;
+  setToken(decodeURIComponent(match[1]));
+  history.replaceState(null, "", location.pathname + "#/");
+}
+
+export function setToken(token) {
+  sessionStorage.setItem(KEY, token);
+}
+
+export class Failure extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+const sleep = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
+
+async function request(method, path, { body, json, headers = {}, signal, tries = 4 } = {}) {
+  const token = sessionStorage.getItem(KEY);
+  const all = { ...headers, ...(token ? { Authorization: `Bearer ${token}` } : {}) };
+  if (json !== undefined) {
+    all["Content-Type"] = "application/json";
+    body = JSON.stringify(json);
+  }
+  for (let attempt = 1; ; attempt++) {
+    let answer;
+    try {
+      answer = await fetch(path, { method, body, headers: all, signal, cache: "no-store" });
+    } catch (error) {
+      if (error.name === "AbortError") throw error;
+      throw new Failure(0, "The server does not answer. Is it still running?");
+    }
+    if (answer.ok) return answer;
+    if ((answer.status === 429 || answer.status === 503) && attempt < tries) {
+      await sleep(1000 * Math.min(10, Number(answer.headers.get("Retry-After")) || 1));
+      continue;
+    }
+    const said = await answer.json().catch(() => ({}));
+    const sentence = said.error || `The server answered ${answer.status}.`;
+    throw new Failure(answer.status, sentence[0].toUpperCase() + sentence.slice(1));
+  }
+}
+
+const at = (name, rest) => `/api/models/${encodeURIComponent(name)}${rest}`;
+const once = () => ({ "Idempotency-Key": crypto.randomUUID ? crypto.randomUUID() : String(Math.random()).slice(2) });
+const read = async (answer) => (await answer).json();
+
+export const openapi = () => read(request("GET", "/openapi.json"));
+export const listModels = () => read(request("GET", "/api/models"));
+export const info = (name) => read(request("GET", at(name, "/info")));
+export const rename = (name, old, fresh) =>
+  read(request("POST", at(name, "/rename"), { json: { old, new: fresh }, headers: once() }));
+export const drop = (name, label) => read(request("POST", at(name, "/drop"), { json: { label }, headers: once() }));
+export const undo = (name) => read(request("POST", at(name, "/undo"), { headers: once() }));
+export const remove = (name) => read(request("DELETE", at(name, "")));
+export const upload = (name, file, signal) => read(request("PUT", at(name, "/file"), { body: file, signal }));
+export const download = async (name, rest, signal) => (await request("GET", at(name, rest), { signal })).blob();
+
+export async function predict(name, blobs, signal) {
+  const form = new FormData();
+  for (const blob of blobs) form.append("images", blob, "image");
+  const path = at(name, "/predict?top_k=1000&skip_broken=true");
+  return (await read(request("POST", path, { body: form, signal }))).predictions;
+}
+
+/** Teach labelled images; progress(done, total, stage) is called meanwhile, and signal cancels. */
+export async function learn(name, items, progress, signal) {
+  const form = new FormData();
+  for (const item of items) {
+    form.append("images", item.blob, "image");
+    form.append("labels", item.label);
+  }
+  const headers = once();
+  const state = at(name, `/lessons/${headers["Idempotency-Key"]}`);
+  let over = false;
+  const cancel = () => request("DELETE", state).catch(() => {});
+  signal.addEventListener("abort", cancel);
+  const watch = async () => {
+    while (!over) {
+      await sleep(300);
+      if (over) return;
+      const lesson = await read(request("GET", state)).catch(() => null);
+      if (lesson && lesson.total && !over) progress(lesson.done, lesson.total, lesson.state);
+    }
+  };
+  watch();
+  try {
+    return await read(request("POST", at(name, "/learn?skip_broken=true"), { body: form, headers }));
+  } catch (error) {
+    if (signal.aborted) throw new DOMException("cancelled", "AbortError");
+    throw error;
+  } finally {
+    over = true;
+    signal.removeEventListener("abort", cancel);
+  }
+}

@@ -1,0 +1,37 @@
+// The API, read from its OpenAPI description.
+
+import { openapi } from "./api.js";
+import { h, show } from "./dom.js";
+
+function operation(path, method, about) {
+  const inputs = (about.parameters ?? []).map((p) => `${p.in} ${p.name}${p.required ? "" : " (optional)"}`);
+  const bodies = Object.entries(about.requestBody?.content ?? {}).map(([type, content]) => `${type}\n${shape(content.schema)}`);
+  const title = [h("span", { class: "method" }, method.toUpperCase()), h("code", {}, path)];
+  return h(
+    "details",
+    { class: "card" },
+    h("summary", {}, title, h("span", { class: "quiet" }, (about.description ?? "").split("\n")[0])),
+    h("p", { class: "quiet" }, (about.description ?? "").split("\n").slice(1).join(" ")),
+    inputs.length > 0 && h("pre", {}, inputs.join("\n")),
+    bodies.map((body) => h("pre", {}, body)),
+    h("pre", {}, `answers: ${Object.keys(about.responses).join(", ")}`),
+  );
+}
+
+const shape = (schema) => JSON.stringify(schema?.properties ?? schema ?? {}, null, 2);
+
+async function start() {
+  const main = document.getElementById("main");
+  try {
+    const described = await openapi();
+    const all = Object.entries(described.paths).flatMap(([path, methods]) =>
+      Object.entries(methods).map(([method, about]) => operation(path, method, about)),
+    );
+    const file = h("a", { href: "/openapi.json" }, "/openapi.json");
+    show(main, h("div", { class: "docs" }, h("p", {}, described.info.description, " The description for machines: ", file, "."), all));
+  } catch (error) {
+    show(main, h("section", { class: "empty" }, h("h2", {}, "That did not work"), h("p", {}, error.message)));
+  }
+}
+
+start();

@@ -1,0 +1,151 @@
+// How well it knows them: leave-one-out answers that the lessons left behind, and a test on a folder never taught.
+
+import { predict } from "./api.js";
+import { toast } from "./dialog.js";
+import { h, icon, percent, plural, show } from "./dom.js";
+import { chosen, dropped, folderOf, prepare } from "./files.js";
+
+const AT_ONCE = 8;
+
+/** The panel, and a function that draws it anew; results of a test stay. */
+export function insightPanel(project) {
+  const panel = h("section", { class: "panel", id: "insight", hidden: true });
+  const test = heldOut(project);
+  const draw = (facts) => {
+    panel.hidden = !facts;
+    if (!facts) return;
+    const size = `${plural(facts.images, "image")} in ${plural(facts.phases, "lesson")}`;
+    show(
+      panel,
+      h("h2", {}, "How well does it know them?"),
+      h("div", { class: "columns" }, leftOut(facts), test),
+      h("p", { class: "quiet" }, `${size} · ${facts.backbone} · d_B ${facts.expansion_size}`),
+    );
+  };
+  return { panel, draw };
+}
+
+function leftOut(facts) {
+  const order = Object.keys(facts.classes);
+  const rows = [...facts.left_out].sort((a, b) => order.indexOf(a.label) - order.indexOf(b.label));
+  if (!rows.length) {
+    return h(
+      "div",
+      {},
+      h("h3", {}, "Leave one out"),
+      h("p", { class: "quiet" }, "With the second class, every image is judged as if it had not been learned. No image needs to be kept for that."),
+    );
+  }
+  const images = rows.reduce((sum, row) => sum + row.images, 0);
+  const right = rows.reduce((sum, row) => sum + row.right, 0);
+  return h(
+    "div",
+    {},
+    h("h3", {}, "Leave one out"),
+    h("p", { class: "big" }, percent(right / images), h("span", { class: "quiet" }, ` of ${plural(images, "image")} named rightly`)),
+    h("p", { class: "quiet" }, "Each was judged, when it was taught, as if it had not been: no image had to be kept."),
+    table(rows.map((row) => [row.label, row.right, row.images])),
+    facts.confused.length > 0 && h("h4", {}, "Most often confused"),
+    pairs(facts.confused.map((pair) => [pair.label, pair.taken_for, pair.images])),
+  );
+}
+
+const table = (rows) =>
+  h(
+    "div",
+    { class: "bars plain-bars" },
+    rows.map(([label, right, images]) => {
+      const fill = h("span", { class: "fill" });
+      fill.style.width = `${(100 * right) / images}%`;
+      return h(
+        "div",
+        { class: "bar", hue: "255" },
+        h("span", { class: "name", title: label }, label),
+        h("span", { class: "track" }, fill),
+        h("span", { class: "value" }, `${right} of ${images}`),
+      );
+    }),
+  );
+
+const pairs = (rows) =>
+  h(
+    "ul",
+    { class: "pairs" },
+    rows.slice(0, 5).map(([label, answer, images]) =>
+      h("li", {}, h("strong", {}, label), " taken for ", h("strong", {}, answer), h("span", { class: "quiet" }, ` ${images} ×`)),
+    ),
+  );
+
+function heldOut(project) {
+  const result = h("div", {});
+  const folder = h("input", { type: "file", class: "hidden", tabindex: "-1", "aria-hidden": "true", id: "held-out" });
+  folder.webkitdirectory = true;
+  const zone = h(
+    "div",
+    { class: "zone" },
+    h("p", {}, "Drop a folder with a folder for each class: images it was never taught."),
+    h("button", { onclick: () => folder.click() }, icon("image"), "Choose a folder"),
+    folder,
+  );
+  const test = async (found) => {
+    const labelled = found.filter(({ path }) => folderOf(path) !== null);
+    if (labelled.length) await run(project, labelled, result);
+    else toast("There are no folders of images in that.", "failed");
+  };
+  folder.addEventListener("change", async () => test(await chosen(folder.files)));
+  zone.addEventListener("drop", async (event) => test(await dropped(event.dataTransfer)));
+  return h("div", {}, h("h3", {}, "Try a held-out folder"), zone, result);
+}
+
+async function run(project, found, result) {
+  const stop = new AbortController();
+  const bar = h("progress", { max: found.length, value: 0, "aria-label": "Progress of the test" });
+  show(result, h("div", { class: "lesson busy inline" }, h("span", {}, "Testing"), bar, h("button", { class: "plain", onclick: () => stop.abort() }, "Cancel")));
+  const counts = new Map();
+  const confused = new Map();
+  const told = { right: 0, known: 0, knownFlagged: 0, unknown: 0, unknownFlagged: 0, broken: 0 };
+  const classes = new Set(project.labels());
+  try {
+    for (let start = 0; start < found.length; start += AT_ONCE) {
+      const part = found.slice(start, start + AT_ONCE);
+      const ready = await Promise.all(part.map(({ file }) => prepare(file)));
+      for (const { thumb } of ready) if (thumb) URL.revokeObjectURL(thumb);
+      const answers = await predict(project.name, ready.map(({ blob }) => blob), stop.signal);
+      part.forEach(({ path }, index) => count(folderOf(path), answers[index], classes, counts, confused, told));
+      bar.value = start + part.length;
+    }
+  } catch (error) {
+    show(result);
+    if (error.name !== "AbortError") toast(error.message, "failed");
+    return;
+  }
+  const sorted = [...confused].map(([key, images]) => [...JSON.parse(key), images]).sort((a, b) => b[2] - a[2]);
+  show(
+    result,
+    told.known > 0 && h("p", { class: "big", id: "held-out-accuracy" }, percent(told.right / told.known), h("span", { class: "quiet" }, ` of ${plural(told.known, "image")} named rightly`)),
+    table([...counts].map(([label, [right, images]]) => [label, right, images])),
+    sorted.length > 0 && h("h4", {}, "Most often confused"),
+    pairs(sorted),
+    told.known > 0 && h("p", { class: "quiet" }, `${told.knownFlagged} of ${told.known} images of known classes look like none of them.`),
+    told.unknown > 0 && h("p", { class: "quiet" }, `${told.unknownFlagged} of ${told.unknown} images of classes never taught were recognised as none of these.`),
+    told.broken > 0 && h("p", { class: "quiet" }, `${plural(told.broken, "image")} could not be read.`),
+  );
+}
+
+function count(label, answer, classes, counts, confused, told) {
+  if (answer.error) {
+    told.broken++;
+  } else if (!classes.has(label)) {
+    told.unknown++;
+    told.unknownFlagged += answer.novel;
+  } else {
+    const right = answer.label === label;
+    const [before, images] = counts.get(label) ?? [0, 0];
+    counts.set(label, [before + right, images + 1]);
+    told.known++;
+    told.right += right;
+    told.knownFlagged += answer.novel;
+    const key = JSON.stringify([label, answer.label]);
+    if (!right) confused.set(key, (confused.get(key) ?? 0) + 1);
+  }
+}

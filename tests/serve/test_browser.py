@@ -1,0 +1,280 @@
+"""The page in a real Chromium with its fake camera. Skipped where there is none."""
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from dsal.images import ImageModel
+
+from .live import Server
+
+webdriver = pytest.importorskip("selenium.webdriver")
+from selenium.webdriver.common.action_chains import ActionChains  # noqa: E402
+from selenium.webdriver.common.by import By  # noqa: E402
+from selenium.webdriver.common.keys import Keys  # noqa: E402
+from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+DRIVER = shutil.which("chromedriver")
+pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no chromium with its driver")
+FLAGS = (
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1200,900",
+    "--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream", "--force-prefers-reduced-motion",
+)  # fmt: skip
+WAIT = 60
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    downloads = tmp_path_factory.mktemp("downloads")
+    options.add_experimental_option("prefs", {"download.default_directory": str(downloads)})
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    driver.downloads = downloads
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("served")
+
+
+@pytest.fixture(scope="module")
+def server(models: Path, weights: Path) -> Iterator[Server]:
+    with Server(models, weights) as server:
+        yield server
+        assert server.stop() == 0
+        assert server.said[1:] == ["stopped\n"]  # no traceback, no warning
+
+
+@pytest.fixture
+def page(browser: Any, server: Server) -> Iterator[Any]:
+    """The page; at the end no error is in the console and no request has left the machine."""
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.get_log("browser")
+    browser.get_log("performance")
+    browser.get(server.url)
+    yield browser
+    assert browser.get_log("browser") == []
+    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    sent = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
+    hosts = {urlsplit(url).hostname for url in sent}
+    assert hosts - {None} == {"127.0.0.1"}  # None: blob: and data:
+    browser.get("about:blank")
+
+
+def until(page: Any, condition: Callable[[Any], Any]) -> Any:
+    return WebDriverWait(page, WAIT, 0.1).until(condition)
+
+
+def one(page: Any, selector: str) -> Any:
+    return until(page, lambda _: page.find_element(By.CSS_SELECTOR, selector)) if selector else None
+
+
+def press(page: Any, selector: str) -> None:
+    """Click, wherever on the page it is, whatever floats above it."""
+    page.execute_script("arguments[0].scrollIntoView({block: 'center'}); arguments[0].click()", one(page, selector))
+
+
+def new_model(page: Any, name: str) -> None:
+    until(page, lambda _: page.find_elements(By.ID, "create"))
+    one(page, "#create").click()
+    page.switch_to.active_element.send_keys(name, Keys.ENTER)
+    until(page, lambda _: page.find_elements(By.ID, "new-class"))
+
+
+def new_class(page: Any, label: str) -> Any:
+    one(page, "#new-class").send_keys(label, Keys.ENTER)
+    return card(page, label)
+
+
+def card(page: Any, label: str) -> Any:
+    return until(page, lambda _: page.find_element(By.CSS_SELECTOR, f'[data-label="{label}"]'))
+
+
+def counted(page: Any, label: str) -> str:
+    return str(page.execute_script(
+        "return document.querySelector(`[data-label=\"${arguments[0]}\"] .count`)?.textContent ?? ''", label
+    ))  # fmt: skip
+
+
+def record(page: Any, label: str, frames: int, keyboard: bool = False) -> None:
+    """Hold the button of a class until some pictures were taken."""
+    button = card(page, label).find_element(By.CSS_SELECTOR, ".hold")
+    page.execute_script("arguments[0].scrollIntoView({block: 'center'})", button)
+    script = f"return document.querySelector('[data-label=\"{label}\"] .counter')?.textContent"
+    if keyboard:
+        button.send_keys("")
+        page.execute_script("arguments[0].focus()", button)
+        ActionChains(page).key_down(Keys.SPACE).perform()
+    else:
+        ActionChains(page).click_and_hold(button).perform()
+    until(page, lambda _: int(page.execute_script(script).strip("…") or 0) >= frames)
+    if keyboard:
+        ActionChains(page).key_up(Keys.SPACE).perform()
+    else:
+        ActionChains(page).release().perform()
+    until(page, lambda _: "image" in counted(page, label) and "no" not in counted(page, label))
+
+
+def drop(page: Any, selector: str, *paths: Path) -> None:
+    """Drop files or folders, as a file manager does."""
+    script = """
+      const box = document.querySelector(arguments[0]);
+      box.scrollIntoView({block: "center"});
+      const at = box.getBoundingClientRect();
+      return [at.x + at.width / 2, at.y + 12];
+    """
+    x, y = page.execute_script(script, selector)
+    data = {"items": [], "files": [str(path) for path in paths], "dragOperationsMask": 1}
+    for kind in ("dragEnter", "dragOver", "drop"):
+        page.execute_cdp_cmd("Input.dispatchDragEvent", {"type": kind, "x": x, "y": y, "data": data})
+
+
+def action(page: Any, label: str, text: str) -> None:
+    """Choose from the menu of a class."""
+    menu = card(page, label).find_element(By.CSS_SELECTOR, "details")
+    page.execute_script("arguments[0].scrollIntoView({block: 'center'})", menu)
+    page.execute_script("arguments[0].firstChild.click()", menu)
+    page.execute_script(
+        "arguments[0].click()", next(b for b in menu.find_elements(By.TAG_NAME, "button") if text in b.text)
+    )
+
+
+def labels(page: Any) -> list[str]:
+    return list(page.execute_script("return [...document.querySelectorAll('[data-label]')].map(c => c.dataset.label)"))
+
+
+def bars(page: Any) -> dict[str, str]:
+    script = "return [...document.querySelectorAll('[data-bar]')].map(b => [b.dataset.bar, b.lastChild.textContent])"
+    return dict(page.execute_script(script))
+
+
+def test_teach_try_correct(page: Any, models: Path, album: Path, tmp_path: Path) -> None:
+    evil = "<img src=x onerror=alert(1)>"
+    new_model(page, "My things")
+    new_class(page, "left")
+    record(page, "left", 4)
+    new_class(page, "right")
+    record(page, "right", 12, keyboard=True)  # the fake camera begins anew: four frames are known
+    drop(page, ".cards .class:nth-child(2)", album / "nothing")  # not there: no image in it, and nothing breaks
+    new_class(page, evil)
+    drop(page, ".cards .class:nth-child(3)", *sorted((album / "first" / "char 0").iterdir()))
+    until(page, lambda _: counted(page, evil) == "15 images")
+    assert len(page.find_elements(By.CSS_SELECTOR, ".class:nth-child(3) .thumbs img")) == 15
+
+    press(page, "#live")
+    until(page, lambda _: all("%" in text for name, text in bars(page).items() if name != "none of these"))
+    assert set(bars(page)) == {"left", "right", evil, "none of these"}
+    until(page, lambda _: one(page, ".verdict").text in ("left", "right", "None of these"))
+    press(page, "#live")
+    until(page, lambda _: one(page, "#live").text == "Start camera")
+
+    drop(page, ".live", album / "first" / "char 0" / "0.png")
+    until(page, lambda _: one(page, ".verdict").text == evil)
+    for number, pixels in enumerate((np.random.default_rng(0).integers(0, 256, (40, 40)), np.zeros((40, 40)))):
+        Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / f"{number}.png")
+    drop(page, ".live", tmp_path / "0.png", tmp_path / "1.png")
+    until(page, lambda _: page.find_elements(By.CSS_SELECTOR, ".small-picture.novel"))
+    press(page, ".small-picture.novel")
+    assert one(page, ".verdict").text == "None of these"
+    assert bars(page)["none of these"] == "yes"
+
+    action(page, "left", "Rename")
+    page.switch_to.active_element.send_keys(Keys.CONTROL, "a")
+    page.switch_to.active_element.send_keys("west", Keys.ENTER)
+    until(page, lambda _: labels(page) == ["west", "right", evil])
+    action(page, "right", "Drop")
+    one(page, "dialog .danger").click()
+    until(page, lambda _: labels(page) == ["west", evil])
+    assert ImageModel.load(models / "My things.dsal").classes == ("west", evil)
+    press(page, "#undo")
+    until(page, lambda _: labels(page) == ["west", "right", evil])
+
+    page.refresh()
+    until(page, lambda _: labels(page) == ["west", "right", evil])
+    assert counted(page, evil) == "15 images"
+    assert page.find_elements(By.CSS_SELECTOR, ".thumbs img") == []
+    assert " of 15" in one(page, "#insight").text
+    page.switch_to.active_element.send_keys(Keys.TAB)
+    assert page.execute_script("return document.activeElement.className") == "skip"
+
+
+def test_folders_on_a_phone(page: Any, models: Path, album: Path, tmp_path: Path) -> None:
+    page.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride", {"width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": True}
+    )
+    new_model(page, "phone")
+    drop(page, ".teach > .row", album / "first")
+    until(page, lambda _: counted(page, "char 74") == "15 images")
+    shutil.make_archive(str(tmp_path / "more"), "zip", album / "second")
+    drop(page, ".teach > .row", tmp_path / "more.zip")
+    until(page, lambda _: len(ImageModel.load(models / "phone.dsal").classes) == 7)
+    until(page, lambda _: len(labels(page)) == 7)
+    assert page.execute_script("return document.documentElement.scrollWidth") == 360
+    drop(page, ".zone", album / "test")
+    found = ImageModel.load(models / "phone.dsal").evaluate(album / "test")
+    text = until(page, lambda _: page.find_elements(By.ID, "held-out-accuracy"))[0].text
+    assert f"{100 * found.accuracy:.1f}%" in text
+    assert "of 35 images" in text
+    assert f"{found.unknown_flagged} of 15 images of classes never taught" in one(page, "#insight").text
+    assert page.execute_script("return document.documentElement.scrollWidth") == 360
+
+
+def test_a_lesson_can_be_cancelled(page: Any, models: Path, album: Path) -> None:
+    new_model(page, "never")
+    many = [*sorted((album / "first").glob("*/*.png")), *sorted((album / "second").glob("*/*.png"))]
+    new_class(page, "all")
+    drop(page, ".cards .class", *many)
+    until(page, lambda _: page.find_elements(By.CSS_SELECTOR, ".lesson.busy button"))
+    page.execute_script("document.querySelector('.lesson.busy button').click()")
+    until(page, lambda _: "Cancelled" in one(page, "#lessons").text)
+    assert not (models / "never.dsal").exists()
+    assert counted(page, "all") == "no images yet"
+
+
+@pytest.mark.slow
+def test_export_and_download(page: Any, album: Path, server: Server) -> None:
+    pytest.importorskip("onnxscript")
+    new_model(page, "m")
+    drop(page, ".teach > .row", album / "first")
+    until(page, lambda _: counted(page, "char 74") == "15 images")
+    for text, name in (("Download", "m.dsal"), ("Export", "m.onnx")):
+        one(page, ".top summary").click()
+        next(b for b in page.find_elements(By.CSS_SELECTOR, ".top [role=menuitem]") if text in b.text).click()
+        until_there = time.monotonic() + 180
+        while not (page.downloads / name).exists() and time.monotonic() < until_there:
+            time.sleep(0.2)
+        assert (page.downloads / name).stat().st_size > 10_000
+
+
+def test_a_token_is_asked_for_and_a_server_that_has_gone_is_noticed(
+    browser: Any, tmp_path: Path, weights: Path
+) -> None:
+    with Server(tmp_path / "models", weights, "--token", "open-sesame") as server:
+        browser.get(server.url.split("#")[0])
+        field = until(browser, lambda _: browser.find_element(By.CSS_SELECTOR, "dialog input"))
+        field.send_keys("open-sesame", Keys.ENTER)
+        until(browser, lambda _: browser.find_elements(By.ID, "create"))
+        browser.execute_script("sessionStorage.clear()")
+        browser.get("about:blank")
+        browser.get(server.url)
+        until(browser, lambda _: browser.find_elements(By.ID, "create"))
+        assert "sesame" not in browser.current_url
+    browser.execute_script("location.hash = '#/p/other'")
+    until(browser, lambda _: "The server does not answer" in browser.find_element(By.ID, "main").text)
+    browser.get_log("browser")  # the 401 and the lost connection are in it
