@@ -16,6 +16,12 @@ from dsal.serve import Settings, create_app
 LOCAL = "http://127.0.0.1:8000"
 
 
+@pytest.fixture(autouse=True)
+def _in_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Converting the small network would take longer than all tests."""
+    monkeypatch.setenv("DSAL_ONNX", "0")
+
+
 @pytest.fixture
 def settings(weights: Path, tmp_path: Path) -> dict[str, Any]:
     """Settings of a small server."""

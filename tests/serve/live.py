@@ -20,7 +20,7 @@ class Server:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "OMP_NUM_THREADS": "1", "DSAL_ONNX": "0"},
         )
         assert self.process.stdout is not None
         self.url = self.process.stdout.readline().strip()

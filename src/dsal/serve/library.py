@@ -22,6 +22,7 @@ from dsal.images import ImageModel
 from dsal.images.lock import model_lock
 from dsal.memory import require
 from dsal.serve.errors import Refusal
+from dsal.serve.extractor import Extractor
 from dsal.serve.names import model_names, model_path
 from dsal.serve.settings import Settings
 from dsal.serve.snapshot import Snapshot
@@ -46,9 +47,9 @@ class Library:
         self.folder = settings.folder
         self._snapshots: dict[str, tuple[Stamp, Snapshot]] = {}
         self._learners: dict[str, tuple[Stamp, ImageModel]] = {}  # of the writing thread alone; newest last
-        self._backbones: dict[str, Backbone] = {}
-        self._new: Backbone | None = None
-        self._loading = threading.Lock()
+        self._extractors: dict[str, Extractor] = {}
+        self._new: Extractor | None = None
+        self._loading, self._sharing = threading.Lock(), threading.Lock()
 
     def names(self) -> list[str]:
         """All models of the folder."""
@@ -77,7 +78,8 @@ class Library:
         with self._loading:
             if (held := self.held(name)) is not None:
                 return held
-            snapshot = Snapshot.of(self._load(path))
+            model, extractor = self._load(path)
+            snapshot = Snapshot.of(model, extractor)
             self._snapshots[name] = stamp, snapshot
         return snapshot
 
@@ -86,11 +88,11 @@ class Library:
         stamp, snapshot = self._snapshots.get(name, (None, None))
         return snapshot if stamp is not None and stamp == _stamp(model_path(self.folder, name)) else None
 
-    def backbone(self, name: str) -> Backbone:
-        """The backbone of a model, or the one that new models get if there is no such model."""
+    def extractor(self, name: str) -> Extractor:
+        """The extractor of a model, or the one that new models get if there is no such model."""
         path = model_path(self.folder, name)
         if path.exists():
-            return self.snapshot(name).backbone
+            return self.snapshot(name).extractor
         with self._loading:
             if self._new is None:
                 self._new = self._shared(as_backbone(self.settings.backbone))
@@ -172,9 +174,11 @@ class Library:
         if stamp is None:
             if not create:
                 raise Refusal(404, f"there is no model {name!r}")
-            return ImageModel(self.backbone(name), DSALClassifier(expansion_size=self.settings.expansion_size))
+            return ImageModel(
+                self.extractor(name).backbone, DSALClassifier(expansion_size=self.settings.expansion_size)
+            )
         if model is None or held != stamp:
-            model = self._load(path)
+            model, _ = self._load(path)
         if not model.learns_on:
             raise Refusal(409, f"the model {name!r} was saved without what learning needs: it can only predict")
         self._keep(name, stamp, model)
@@ -195,7 +199,7 @@ class Library:
         stamp = _stamp(path)
         if stamp is not None:
             self._keep(name, stamp, model)
-            self._snapshots[name] = stamp, Snapshot.of(model)
+            self._snapshots[name] = stamp, Snapshot.of(model, self._shared(model.backbone))
 
     def _unlink(self, name: str, path: Path) -> None:
         path.unlink()
@@ -208,17 +212,22 @@ class Library:
         for oldest in list(self._learners)[:-_MOST_LEARNERS]:
             del self._learners[oldest]
 
-    def _load(self, path: Path) -> ImageModel:
+    def _load(self, path: Path) -> tuple[ImageModel, Extractor]:
         require(3 * path.stat().st_size, torch.device("cpu"), f"reading {path.name}")
         model = ImageModel.load(path)
         if not model.classes or not all(isinstance(label, str) for label in model.classes):
             raise FileFormatError("the classes of this model are not named by text: it cannot be served")
-        model.backbone = self._shared(model.backbone)
-        return model
+        extractor = self._shared(model.backbone)
+        model.backbone = extractor.backbone
+        return model, extractor
 
-    def _shared(self, backbone: Backbone) -> Backbone:
-        """The same backbone, from the first model that brought it."""
-        return self._backbones.setdefault(backbone.fingerprint(), backbone)
+    def _shared(self, backbone: Backbone) -> Extractor:
+        """The extractor of this backbone, from the first model that brought it."""
+        fingerprint = backbone.fingerprint()
+        with self._sharing:
+            if fingerprint not in self._extractors:
+                self._extractors[fingerprint] = Extractor(backbone)
+            return self._extractors[fingerprint]
 
 
 def check_label(model: ImageModel, label: str) -> None:

@@ -1,4 +1,4 @@
-"""The one thread that runs backbones: predictions in batches first, lessons in between.
+"""The threads that run backbones, a batch on a core: predictions first, lessons in between.
 
 Work is a function of a batch of images whose results are arrays of as many rows. Pieces of work with the same function
 that wait together are run together, up to ``max_batch`` images; a piece that arrives alone waits ``max_wait`` seconds
@@ -30,21 +30,28 @@ class _Piece:
     work: Work
     images: Tensor  # uint8 (n, c, h, w)
     arrived: float
+    urgent: bool
     answer: Future[Rows] = field(default_factory=Future)
 
 
 class Runner:
-    """Runs work on images in its own thread.
+    """Runs work on images in its own threads.
 
     Args:
         max_batch: images at a time.
         max_wait: seconds that work may wait for more of its kind.
         max_queue: images of urgent work that may wait; more are refused with 429.
         observe: called with the size of every batch.
+        threads: batches at a time; lessons never take the last of several threads.
     """
 
     def __init__(
-        self, max_batch: int, max_wait: float, max_queue: int, observe: Callable[[int], object] = lambda size: None
+        self,
+        max_batch: int,
+        max_wait: float,
+        max_queue: int,
+        observe: Callable[[int], object] = lambda size: None,
+        threads: int = 1,
     ) -> None:
         self.max_batch, self.max_wait, self.max_queue = max_batch, max_wait, max_queue
         self._observe = observe
@@ -54,8 +61,10 @@ class Runner:
         self._waiting = 0  # images of urgent work
         self._seconds = 0.05  # an image takes, by recent experience
         self._stopped = False
-        self._thread = threading.Thread(target=self._run, name="dsal-backbone", daemon=True)
-        self._thread.start()
+        self._patient_left = max(threads - 1, 1)  # threads that a lesson may take
+        self._threads = [threading.Thread(target=self._run, name="dsal-backbone", daemon=True) for _ in range(threads)]
+        for thread in self._threads:
+            thread.start()
 
     @property
     def waiting(self) -> int:
@@ -68,7 +77,7 @@ class Runner:
         Raises:
             Refusal: too many images wait already.
         """
-        piece = _Piece(work, images, time.monotonic())
+        piece = _Piece(work, images, time.monotonic(), urgent)
         with self._changed:
             if self._stopped:
                 raise Refusal(503, "the server is shutting down", retry_after=5)
@@ -88,45 +97,56 @@ class Runner:
         """Finish what is being run, cancel what waits."""
         with self._changed:
             self._stopped = True
-            self._changed.notify()
-        self._thread.join()
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
 
     def _run(self) -> None:
-        while batch := self._next():
-            batch = [piece for piece in batch if piece.answer.set_running_or_notify_cancel()]
-            if not batch:
-                continue
-            start = time.monotonic()
-            images = torch.cat([piece.images for piece in batch])
-            self._observe(len(images))
+        while not self._stopped:
+            batch = self._next()
             try:
-                rows = batch[0].work(images)
-            except BaseException as error:  # whatever it was, the callers must hear of it, and the thread goes on
-                for piece in batch:
-                    piece.answer.set_exception(error)
-                continue
-            self._seconds += 0.2 * ((time.monotonic() - start) / len(images) - self._seconds)
-            first = 0
+                self._answer([piece for piece in batch if piece.answer.set_running_or_notify_cancel()])
+            finally:
+                if batch and not batch[0].urgent:
+                    with self._changed:
+                        self._patient_left += 1
+                        self._changed.notify()
+
+    def _answer(self, batch: list[_Piece]) -> None:
+        if not batch:
+            return
+        start = time.monotonic()
+        images = torch.cat([piece.images for piece in batch])
+        self._observe(len(images))
+        try:
+            rows = batch[0].work(images)
+        except BaseException as error:  # whatever it was, the callers must hear of it, and the thread goes on
             for piece in batch:
-                last = first + len(piece.images)
-                piece.answer.set_result(tuple(column[first:last] for column in rows))
-                first = last
+                piece.answer.set_exception(error)
+            return
+        self._seconds += 0.2 * ((time.monotonic() - start) / len(images) / len(self._threads) - self._seconds)
+        first = 0
+        for piece in batch:
+            last = first + len(piece.images)
+            piece.answer.set_result(tuple(column[first:last] for column in rows))
+            first = last
 
     def _next(self) -> list[_Piece]:
-        """Wait for work and take a batch of it; nothing when the runner was closed."""
+        """Wait for work and take a batch of it; nothing if another thread was quicker, or the runner was closed."""
         with self._changed:
-            while not (self._urgent or self._patient or self._stopped):
+            while not (self._urgent or (self._patient and self._patient_left) or self._stopped):
                 self._changed.wait()
             if self._stopped:
                 for piece in (*self._urgent, *self._patient):
                     piece.answer.cancel()
                 return []
             if not self._urgent:
+                self._patient_left -= 1
                 return [self._patient.popleft()]
             until = self._urgent[0].arrived + self.max_wait
-            while self._waiting < self.max_batch and (left := until - time.monotonic()) > 0 and not self._stopped:
+            while 0 < self._waiting < self.max_batch and (left := until - time.monotonic()) > 0 and not self._stopped:
                 self._changed.wait(left)
-            return self._take()
+            return self._take() if self._urgent else []
 
     def _take(self) -> list[_Piece]:
         """The oldest urgent piece, and all others with its work that fit into the batch."""

@@ -6,6 +6,7 @@ import asyncio
 import socket
 from typing import Any
 
+import torch
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -39,6 +40,7 @@ def listen(settings: Settings) -> socket.socket:
 def run(settings: Settings, listener: socket.socket) -> None:
     """Serve until Ctrl-C or SIGTERM."""
     _allow_connections()
+    torch.set_num_threads(1)  # every batch has a core to itself
     config = uvicorn.Config(
         create_app(settings),
         http=patient_protocol(settings.idle),

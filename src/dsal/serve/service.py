@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dsal.backbones.backbone import Backbone
+from dsal.backbones.backbone import Card
 from dsal.errors import FileFormatError
 from dsal.images import ImageModel
 from dsal.images.sources import content_keys
@@ -78,7 +78,11 @@ class Service:
         self.settings, self.metrics = settings, Metrics()
         self.library = Library(settings)
         self.runner = Runner(
-            settings.max_batch, settings.max_wait_ms / 1000, settings.max_queue, self.metrics.batches.observe
+            settings.max_batch,
+            settings.max_wait_ms / 1000,
+            settings.max_queue,
+            self.metrics.batches.observe,
+            threads=cpu_count() or 1,
         )
         self.lessons: dict[tuple[str, str], Lesson] = {}
         self._decoders = ThreadPoolExecutor(cpu_count() or 1, thread_name_prefix="dsal-decode")
@@ -111,7 +115,7 @@ class Service:
                 for start in range(0, len(images), self.settings.max_batch):
                     piece = images[start : start + self.settings.max_batch]
                     if not isinstance(piece, Tensor):
-                        piece, some, reasons = await self._decoded(piece, snapshot.backbone, start, skip_broken)
+                        piece, some, reasons = await self._decoded(piece, snapshot.extractor.card, start, skip_broken)
                         rows += some
                         broken |= reasons
                     if len(piece):
@@ -180,7 +184,7 @@ class Service:
         labels: Sequence[str],
         skip_broken: bool,
     ) -> Outcome:
-        backbone = await asyncio.to_thread(self.library.backbone, name)
+        extractor = await asyncio.to_thread(self.library.extractor, name)
         pieces: list[NDArray[np.float32]] = []
         rows: list[int] = []
         broken: dict[int, str] = {}
@@ -189,11 +193,11 @@ class Service:
                 if lesson.cancelled:
                     raise Cancelled
                 chunk = images[start : start + self.settings.max_batch]
-                pixels, some, reasons = await self._decoded(chunk, backbone, start, skip_broken)
+                pixels, some, reasons = await self._decoded(chunk, extractor.card, start, skip_broken)
                 rows += some
                 broken |= reasons
                 if len(pixels):
-                    future = self.runner.submit(_features(backbone), pixels, urgent=False)
+                    future = self.runner.submit(extractor.features, pixels, urgent=False)
                     (x,) = await asyncio.wrap_future(future)
                     pieces.append(x)
                 lesson.done = start + len(chunk)
@@ -207,7 +211,7 @@ class Service:
         def teach(model: ImageModel) -> Outcome:
             if lesson.cancelled:
                 raise Cancelled
-            if model.backbone is not backbone or not pieces:
+            if model.backbone is not extractor.backbone or not pieces:
                 raise Refusal(409, f"the model {name!r} was replaced meanwhile: send the lesson again")
             lesson.stage = "learning"
             given = [labels[row] for row in rows]
@@ -242,10 +246,10 @@ class Service:
             return False
 
     async def _decoded(
-        self, files: Sequence[bytes], backbone: Backbone, start: int, skip_broken: bool
+        self, files: Sequence[bytes], card: Card, start: int, skip_broken: bool
     ) -> tuple[Tensor, list[int], dict[int, str]]:
         """Pixels of what can be read, its row numbers from ``start`` on, and why the rest cannot."""
-        card, most = backbone.card, self.settings.max_pixels
+        most = self.settings.max_pixels
         loop = asyncio.get_running_loop()
         decoded = await asyncio.gather(
             *(loop.run_in_executor(self._decoders, decode_bytes, f, card.size, card.in_channels, most) for f in files),
@@ -266,10 +270,6 @@ class Service:
                 broken[row] = str(answer)
         stacked = torch.stack(pixels) if pixels else torch.empty(0)
         return stacked, rows, broken
-
-
-def _features(backbone: Backbone) -> Callable[[Tensor], tuple[NDArray[Any], ...]]:
-    return lambda images: (backbone.extract(images).cpu().numpy(),)
 
 
 def _digest(*parts: str | bytes) -> str:

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from torch import Tensor
 
-from dsal.backbones.backbone import Backbone
 from dsal.head import AnalyticHead
 from dsal.images import ImageModel
 from dsal.images.novelty import ClassStatistics, Usual
+from dsal.serve.extractor import Extractor
 
 _MOST_PAIRS = 10
 
@@ -24,7 +24,7 @@ class Snapshot:
     """A model at one moment, in float32.
 
     Attributes:
-        backbone: images to features; shared by all models that have the same.
+        extractor: images to features; shared by all models that have the same backbone.
         head: features to logits.
         temperature: of the probabilities.
         statistics: sums over the features of each class.
@@ -33,7 +33,7 @@ class Snapshot:
         notes: what was kept with the model.
     """
 
-    backbone: Backbone
+    extractor: Extractor
     head: AnalyticHead
     temperature: float
     statistics: ClassStatistics
@@ -42,12 +42,12 @@ class Snapshot:
     notes: dict[str, Any]
 
     @classmethod
-    def of(cls, model: ImageModel) -> Snapshot:
+    def of(cls, model: ImageModel, extractor: Extractor) -> Snapshot:
         """A snapshot that shares with the model only what learning replaces and never changes."""
         snapshot = cls(
-            backbone=model.backbone,
+            extractor=extractor,
             head=model.classifier.to_torch(torch.float32),
-            temperature=model.classifier._learned.calibration.temperature,
+            temperature=model.classifier._calibration.temperature,
             statistics=model.statistics,
             usual=model.usual,
             facts=facts(model),
@@ -61,13 +61,9 @@ class Snapshot:
         """Labels in order of arrival."""
         return list(self.facts["classes"])
 
-    def features(self, images: Tensor) -> tuple[NDArray[np.float32]]:
-        """Features (n, d) of uint8 images (n, c, size, size)."""
-        return (self.backbone.extract(images).cpu().numpy(),)
-
     def scores(self, images: Tensor) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
         """Logits (n, c), probabilities (n, c) and novelty (n,) of uint8 images; NaN where novelty is unknown."""
-        (x,) = self.features(images)
+        (x,) = self.extractor.features(images)
         head = self.head
         with torch.no_grad():
             z = head.expansion(torch.from_numpy(x))
