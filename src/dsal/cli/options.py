@@ -54,10 +54,7 @@ def read_assignments(texts: Iterable[str]) -> dict[str, Any]:
         key, equals, value = text.partition("=")
         if not equals:
             raise InputError(f"expected NAME=VALUE, as in power=0.5; got {text!r}")
-        try:
-            table[key.strip()] = tomllib.loads(f"value = {value}")["value"]
-        except ValueError:
-            table[key.strip()] = value.strip()
+        table[key.strip()] = _value(value.strip())
     return _of_method(table)
 
 
@@ -105,6 +102,17 @@ _HINTS = {**_EXPERIMENT, **_HANDLING}
 
 def _name(key: str) -> str:
     return key.replace("-", "_")
+
+
+def _value(text: str) -> Any:
+    """What a text means in TOML; a number that TOML writes otherwise, such as .5; or the text itself."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except ValueError:
+        try:
+            return float(text)
+        except ValueError:
+            return text
 
 
 def _of_method(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,9 +32,9 @@ def run(
     seeds: arguments.Seeds = None,
     expansion: Annotated[Text, option("Kind of expansion.", "random", METHOD)] = None,
     expansion_size: arguments.ExpansionSize = None,
-    gamma: Annotated[float | None, option("Ridge penalty.", "0.1", METHOD)] = None,
-    gamma_comp: Annotated[float | None, option("Ridge penalty of the compensation.", "gamma", METHOD)] = None,
-    compensation: Annotated[float | None, option("Compensation ratio C; 0 is ACIL.", "0.6", METHOD)] = None,
+    gamma: Annotated[Text, option("Ridge penalty, or auto.", "0.1", METHOD)] = None,
+    gamma_comp: Annotated[Text, option("Ridge penalty of the compensation, or auto.", "gamma", METHOD)] = None,
+    compensation: Annotated[Text, option("Compensation ratio C, or auto; 0 is ACIL.", "0.6", METHOD)] = None,
     activation: Annotated[Text, option("Activation of the compensation.", "tanh", METHOD)] = None,
     assignments: Annotated[
         list[str] | None,
@@ -62,7 +62,9 @@ def run(
     """
     from dsal.cli.options import combine, read_assignments, read_options
 
-    asked = {**given(context, "config", "assignments"), **read_assignments(assignments or ())}
+    asked = given(context, "config", "assignments")
+    numbers = [f"{name}={asked.pop(name)}" for name in ("gamma", "gamma_comp", "compensation") if name in asked]
+    asked |= read_assignments([*numbers, *(assignments or ())])
     filed = {} if config is None else read_options(config)
     if asked.get("resume", filed.get("resume")) and "out" in asked:
         stored = Path(asked["out"]) / "config.toml"

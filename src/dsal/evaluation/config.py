@@ -23,7 +23,8 @@ from typing import Any
 import tomli_w
 
 from dsal.errors import FileFormatError
-from dsal.evaluation.experiment import Experiment
+from dsal.evaluation.experiment import Experiment, option_defaults
+from dsal.methods import METHODS
 from dsal.store import atomic_write
 
 if sys.version_info >= (3, 11):
@@ -46,14 +47,19 @@ def write_config(out: Path, config: Mapping[str, Any]) -> None:
 
 
 def read_config(out: Path) -> dict[str, Any] | None:
-    """The configuration of the run in a folder, flat; None where there is none."""
+    """The configuration of the run in a folder, flat; None where there is none.
+
+    Options of the method that did not exist when it was written have their defaults.
+    """
     path = out / "config.toml"
     if not path.exists():
         return None
     try:
-        return flat(tomllib.loads(path.read_text(encoding="utf-8")))
+        config = flat(tomllib.loads(path.read_text(encoding="utf-8")))
     except ValueError as error:
         raise FileFormatError(f"{path} is not TOML: {error}") from error
+    method = config.get("method")
+    return {**(option_defaults(method) if method in METHODS.names() else {}), **config}
 
 
 def flat(table: Mapping[str, Any]) -> dict[str, Any]:

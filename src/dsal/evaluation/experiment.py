@@ -106,6 +106,12 @@ def option_hints(method: str) -> dict[str, Any]:
     return {name: hint for name, hint in hints.items() if name != "seed"}
 
 
+def option_defaults(method: str) -> dict[str, Any]:
+    """The options of a method with their defaults, as a configuration file holds them."""
+    parameters = signature(METHODS.get(method)).parameters
+    return {name: plain(name, parameters[name].default) for name in option_hints(method)}
+
+
 @dataclass(frozen=True)
 class Setting:
     """An experiment with its data loaded and checked.
