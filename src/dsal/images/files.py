@@ -69,10 +69,10 @@ def load(path: StrPath, backbone: Backbone | nn.Module | None, device: str | tor
         classifier_files.unpack(classifier, part(arrays, "classifier"), meta["classifier"], path, "auto")
         model = ImageModel(backbone, classifier, device)
         set_arrays(model, arrays)
-        model.left_out, model.notes = meta["left_out"], meta["notes"]
+        model.left_out, model.notes = meta.get("left_out", {}), meta.get("notes", {})  # files of 0.1 have none
         model.history = tuple(
             Version(arrays=part(arrays, f"history.{number}"), **document)
-            for number, document in enumerate(meta["history"])
+            for number, document in enumerate(meta.get("history", ()))
         )
         model.version = meta["dsal"]
     except (KeyError, TypeError, RuntimeError) as error:

@@ -75,5 +75,7 @@ class Seen:
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, NDArray[Any]], classes: Sequence[str]) -> Seen:
-        """What :meth:`arrays` returned."""
+        """What :meth:`arrays` returned; files of version 0.1 have no such arrays."""
+        if not arrays:
+            return cls()
         return cls().plus(map(bytes, arrays["keys"]), (classes[number] for number in arrays["columns"]))
