@@ -91,12 +91,13 @@ def training(sync: bool = False, double: bool = False) -> BaseTraining:
         held_out=0.2,
         device=torch.device("cpu"),
         sync_batchnorm=sync,
+        team=current(),
     )
     if double:
-        for model in (made.model, made.average):
+        for model in (made.model, made.fit.average):
             model.double().normalise = _in_double(model.normalise)  # type: ignore[union-attr]
-        if made.team.size > 1:
-            made.scores = DistributedDataParallel(made.scores.module)  # whose buffers for gradients were float32
+        if made.team.size > 1:  # buffers for gradients were float32
+            made.fit.forward = DistributedDataParallel(made.fit.forward.module)
     return made
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from dsal.cli.display import Display
     from dsal.data import ImageData, Scenario
+    from dsal.progress import Progress
     from dsal.training import BaseTraining
 
 
@@ -88,6 +89,7 @@ def pretrain(
         precision=choose_precision(precision, where),
         compiled=where.type == "cuda" if compiled is None else compiled,
         sync_batchnorm=sync_batchnorm,
+        team=team,
     )
     out.parent.mkdir(parents=True, exist_ok=True)
     if stopped:
@@ -95,7 +97,7 @@ def pretrain(
         display.note(f"going on after epoch {len(training.history)} of {chosen.epochs}")
     _follow(training, checkpoint, display)
     accuracy = training.accuracy(_by_position(test, scenario, where))
-    record = {"command": " ".join(["dsal", *sys.argv[1:]]), "base_test_accuracy": accuracy, **environment()}
+    record = {"command": " ".join(["dsal", *sys.argv[1:]]), "base_test_accuracy": accuracy, **environment(team)}
     trained = training.backbone(record)
     if not team.leads:
         return
@@ -107,15 +109,14 @@ def pretrain(
 
 def _follow(training: BaseTraining, checkpoint: Path, display: Display) -> None:
     """Train to the end: a bar that moves with every step, a line and a checkpoint for every epoch."""
-    from dsal.training import StepProgress, save_checkpoint
+    from dsal.training import save_checkpoint
 
     with display.bar() as bar:
-        steps = training.steps_per_epoch
+        steps = training.fit.steps_per_epoch
         task = bar.add_task("", total=training.recipe.epochs * steps, completed=len(training.history) * steps)
 
-        def on_step(now: StepProgress) -> None:
-            epoch = (now.step - 1) // steps + 1
-            bar.update(task, completed=now.step, description=f"epoch {epoch}  loss {now.loss:.2f}")
+        def on_step(now: Progress) -> None:
+            bar.update(task, completed=now.done, description=now.note)
 
         for result in training.epochs(on_step):
             if training.team.leads:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from dsal.errors import FileFormatError, InputError
 from dsal.store import load_tensors, save_tensors
@@ -25,19 +24,13 @@ KIND = "training checkpoint"
 def save_checkpoint(path: Path, training: BaseTraining) -> None:
     """Write all that the rest of a training depends on."""
     tensors = {f"model.{name}": value for name, value in training.model.state_dict().items()}
-    if training.average is not None:
-        tensors |= {f"average.{name}": value for name, value in training.average.state_dict().items()}
-    names = {id(parameter): name for name, parameter in training.model.named_parameters()}
-    for optimiser in training.optimisers:
-        for parameter, state in optimiser.state.items():
-            tensors[f"momentum.{names[id(parameter)]}"] = state["momentum_buffer"]
     meta = {
         "kind": KIND,
         "identity": _identity(training),
         "history": [asdict(result) for result in training.history],
-        "scaler": training.scaler.state_dict(),
+        "scaler": training.fit.scaler.state_dict(),
     }
-    save_tensors(path, tensors, meta)
+    save_tensors(path, {**tensors, **training.fit.arrays()}, meta)
 
 
 def load_checkpoint(path: Path, training: BaseTraining) -> None:
@@ -52,22 +45,18 @@ def load_checkpoint(path: Path, training: BaseTraining) -> None:
     differing = [f"{key}: {theirs.get(key)} there, {mine[key]} here" for key in mine if theirs.get(key) != mine[key]]
     if differing:
         raise InputError(f"{path} is a checkpoint of another training ({'; '.join(differing)}); choose another output")
-    parts: dict[str, dict[str, Tensor]] = {"model": {}, "average": {}, "momentum": {}}
+    model, rest = {}, {}
     for name, value in tensors.items():
-        part, _, rest = name.partition(".")
-        parts[part][rest] = torch.from_numpy(value).to(training.device)
+        part, _, own = name.partition(".")
+        if part == "model":
+            model[own] = torch.from_numpy(value)
+        else:
+            rest[name] = value
     try:
-        training.model.load_state_dict(parts["model"])
-        if training.average is not None:
-            training.average.load_state_dict(parts["average"])
-        parameters = dict(training.model.named_parameters())
-        for optimiser in training.optimisers:
-            mine_too = {id(parameter) for group in optimiser.param_groups for parameter in group["params"]}
-            for name, momentum in parts["momentum"].items():
-                if id(parameters[name]) in mine_too:
-                    optimiser.state[parameters[name]]["momentum_buffer"] = momentum
-        training.scaler.load_state_dict(meta["scaler"])
+        training.model.load_state_dict(model)
         training.history = [EpochResult(**result) for result in meta["history"]]
+        done = len(training.history) * training.fit.steps_per_epoch
+        training.fit.restore(rest, {"done": done, "scaler": meta["scaler"]})
     except (KeyError, RuntimeError, TypeError) as error:
         raise FileFormatError(f"{path} is not a usable checkpoint: {error}") from error
 

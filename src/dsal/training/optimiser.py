@@ -14,11 +14,12 @@ def make_optimisers(model: nn.Module, recipe: Recipe) -> list[Optimizer]:
     """One optimiser, or two where convolutions have their own; each group remembers its ``initial_lr``."""
     convolutions: list[Tensor] = []
     if recipe.optimiser == "muon":
-        convolutions = [module.weight for module in model.modules() if isinstance(module, nn.Conv2d)]
+        found = (module.weight for module in model.modules() if isinstance(module, nn.Conv2d))
+        convolutions = [weight for weight in found if weight.requires_grad]
     elif recipe.optimiser != "sgd":
         raise UnknownNameError("optimiser", recipe.optimiser, ("muon", "sgd"))
     apart = {id(weight) for weight in convolutions}
-    rest = [parameter for parameter in model.parameters() if id(parameter) not in apart]
+    rest = [parameter for parameter in model.parameters() if parameter.requires_grad and id(parameter) not in apart]
     optimisers: list[Optimizer] = [
         SGD(rest, recipe.lr, recipe.momentum, weight_decay=recipe.weight_decay, nesterov=recipe.nesterov)
     ]
