@@ -127,6 +127,9 @@ def test_the_fingerprint_follows_the_content(features: FeatureSet) -> None:
         {"test_y": np.full(9, 5)},
         {"test_y": np.full(9, -1)},
         {"widths": {"last": 4}},
+        {"widths": {}},
+        {"widths": {"last": 9, "blocks": 7}},
+        {"widths": {"last": 0, "blocks": 7}},
     ],
 )
 def test_parts_that_do_not_fit_are_refused(features: FeatureSet, change: dict[str, object]) -> None:

@@ -56,6 +56,9 @@ class FeatureSet:
     dataset: str | None = None
 
     def __post_init__(self) -> None:
+        sizes = list(self.widths.values())
+        if not sizes or sizes != sorted(sizes) or sizes[0] < 1:
+            raise InputError(f"widths must be those of one or more kinds of features, narrowest first: {self.widths}")
         for x, y in ((self.train_x, self.train_y), (self.test_x, self.test_y)):
             if x.dtype != np.float32 or x.ndim != 2 or x.shape[1] != self.widths[self.kind]:
                 raise InputError(
@@ -206,7 +209,7 @@ def read_features(path: str | os.PathLike[str], features: str | None = None) -> 
             backbone=meta["backbone"],
             dataset=meta["dataset"],
         )
-    except (KeyError, TypeError, ValueError, InputError) as error:
+    except (LookupError, TypeError, ValueError, OverflowError) as error:
         raise FileFormatError(f"{Path(path)} is not a whole set of features: {error}") from error
     return whole.select(features)
 
