@@ -1,7 +1,8 @@
 """Files that are whole or not there: atomic writing, and arrays + JSON in one checked safetensors file.
 
-A file holds named arrays and, under the single metadata key ``dsal``, a JSON document with the format version, a
-SHA-256 over arrays and metadata, and whatever the caller wants to remember. Nothing is ever unpickled.
+A file holds named arrays and, under the single metadata key ``dsal``, a JSON document with the format version, the
+SHA-256 of every array, one over these and the metadata, and whatever the caller wants to remember. So some of the
+arrays can be read and checked without the others. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 StrPath: TypeAlias = "str | os.PathLike[str]"
-FORMAT = 1
+FORMAT = 2
+_WHOLE = 1  # the format of files with one SHA-256 over everything
 _KEY = "dsal"
 _HEADER_BYTES = 2**24
 _JSON_BYTES = 2**26
@@ -53,7 +55,10 @@ _TYPES = {
 _ENTRY = Record(
     {"dtype": Choice(tuple(_TYPES)), "shape": Each(Number(0, 2**40, whole=True), most=8), "data_offsets": Anything()}
 )
-_DOCUMENT = Record({"format": Number(whole=True), "sha256": Text(64), "meta": Text(_HEADER_BYTES)})
+_DOCUMENT = Record(
+    {"format": Number(whole=True), "sha256": Text(64), "meta": Text(_HEADER_BYTES)},
+    optional={"arrays": Record({}, rest=Text(64))},
+)
 
 
 @contextmanager
@@ -130,7 +135,8 @@ def save_tensors(path: StrPath, tensors: Mapping[str, NDArray[Any] | Tensor], me
 
     arrays = {name: _as_array(value) for name, value in tensors.items()}
     text = json.dumps(meta, sort_keys=True)
-    document = json.dumps({"format": FORMAT, "sha256": _digest(arrays, text), "meta": text})
+    digests = {name: _digest({name: array}, "") for name, array in sorted(arrays.items())}
+    document = json.dumps({"format": FORMAT, "sha256": _joint(digests, text), "arrays": digests, "meta": text})
     with atomic_write(path) as temporary:
         try:
             save_file(arrays, temporary, metadata={_KEY: document})
@@ -139,11 +145,21 @@ def save_tensors(path: StrPath, tensors: Mapping[str, NDArray[Any] | Tensor], me
 
 
 def load_tensors(
-    path: StrPath, schema: Schema | None = None, *, kind: str | None = None
+    path: StrPath,
+    schema: Schema | None = None,
+    *,
+    kind: str | None = None,
+    wanted: Callable[[str], bool] | None = None,
 ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """Read what :func:`save_tensors` wrote, as NumPy arrays and metadata; only what fits ``schema`` is returned.
 
     Names, types and shapes are checked before memory is taken for an array.
+
+    Args:
+        path: the file.
+        schema: what it must hold.
+        kind: what it must be, where there is no schema.
+        wanted: which arrays to read, by name; all by default. The others are neither read nor checked.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -157,10 +173,10 @@ def load_tensors(
         headers, document = _read_header(path)
         facts = _facts(document, schema)
         schema.check_headers(headers, facts)
+        names = [name for name in headers if wanted is None or wanted(name) or document["format"] == _WHOLE]
         with safe_open(path, framework="numpy") as file:
-            arrays = {name: file.get_tensor(name) for name in headers}
-        if _digest(arrays, document["meta"]) != document["sha256"]:
-            raise Mismatch("it was changed after it was written: its SHA-256 does not match")
+            arrays = {name: file.get_tensor(name) for name in names}
+        _check_digests(document, headers, arrays)
         schema.check_values(arrays, facts)
     except Mismatch as error:
         raise FileFormatError(f"{path} cannot be used as a {schema.kind or 'file of dsal'}: {error}") from error
@@ -216,7 +232,7 @@ def _read_header(path: Path) -> tuple[dict[str, Header], dict[str, Any]]:
 
 
 def _facts(document: dict[str, Any], schema: Schema) -> dict[str, Any]:
-    if document["format"] != FORMAT:
+    if document["format"] not in (_WHOLE, FORMAT):
         raise Mismatch(f"it has format version {document['format']}; this version of dsal reads {FORMAT}. Upgrade dsal")
     facts: dict[str, Any] = parse_json(document["meta"])
     if not isinstance(facts, dict) or schema.kind not in (None, facts.get("kind")):
@@ -224,6 +240,26 @@ def _facts(document: dict[str, Any], schema: Schema) -> dict[str, Any]:
         raise Mismatch(f"it holds a {str(kind)[:80]!r}, not a {schema.kind!r}")
     schema.facts.check({name: value for name, value in facts.items() if name != "kind"}, "its metadata")
     return facts
+
+
+def _check_digests(document: dict[str, Any], names: Iterable[str], arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Raise :class:`Mismatch` if the document or one of these arrays is not what was written."""
+    if document["format"] == _WHOLE:
+        right = _digest(arrays, document["meta"]) == document["sha256"]
+    else:
+        digests = document.get("arrays", {})
+        right = (
+            digests.keys() == set(names)
+            and _joint(digests, document["meta"]) == document["sha256"]
+            and all(_digest({name: array}, "") == digests[name] for name, array in arrays.items())
+        )
+    if not right:
+        raise Mismatch("it was changed after it was written: its SHA-256 does not match")
+
+
+def _joint(digests: Mapping[str, str], text: str) -> str:
+    """SHA-256 over the metadata and the digests of all arrays."""
+    return hashlib.sha256(json.dumps([text, sorted(digests.items())]).encode()).hexdigest()
 
 
 def _digest(arrays: Mapping[str, NDArray[Any]], text: str) -> str:

@@ -1,5 +1,7 @@
 """The commands on own images, as a user types them."""
 
+import csv
+import io
 import json
 import resource
 import shutil
@@ -229,3 +231,18 @@ def test_twenty_rounds_of_two_writers(
             assert codes == [0, 0]
         reported += codes.count(0)
         assert len(ImageModel.load(model).classes) == reported
+
+
+def test_answers_as_lines(
+    call: Call, model: Path, album: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """JSON lines and CSV say what --json says; files come from folders, quoted patterns and stdin."""
+    folder = album / "test" / "char 0"
+    expected = json.loads(call("predict", model, folder, "--json").out)
+    lines = call("predict", model, folder / "*.png", "--json-lines").out.splitlines()
+    assert [json.loads(line) for line in lines] == expected
+    monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{record['path']}\n" for record in expected)))
+    rows = list(csv.DictReader(io.StringIO(call("predict", model, "-", "--csv").out)))
+    assert [(row["path"], row["label"]) for row in rows] == [(r["path"], r["label"]) for r in expected]
+    assert "no file fits the pattern" in call("predict", model, tmp_path / "*.jpg").err
+    assert "choose one of" in call("predict", model, folder, "--csv", "--json").err

@@ -79,8 +79,8 @@ def test_a_single_flipped_bit_is_noticed_wherever_it_is(file: Path) -> None:
 
 def test_a_later_version_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "future"
-    save_file({"a": np.ones(2)}, path, {"dsal": json.dumps({"format": 2, "sha256": "", "meta": "{}"})})
-    with pytest.raises(FileFormatError, match=r"format version 2; .* Upgrade dsal"):
+    save_file({"a": np.ones(2)}, path, {"dsal": json.dumps({"format": 3, "sha256": "", "meta": "{}"})})
+    with pytest.raises(FileFormatError, match=r"format version 3; .* Upgrade dsal"):
         load_tensors(path)
 
 

@@ -1,6 +1,8 @@
 """Backbones in ONNX Runtime: the same features, converted once, and graphs that users bring along."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,7 @@ from dsal.backbones import Backbone
 from dsal.backbones.hub import open_backbone, wrap_module
 from dsal.data.folder import read_files
 from dsal.images import ImageModel, graph
+from dsal.images.reader import ImageReader
 from dsal.images.reading import read_features
 
 onnx = pytest.importorskip("onnx")
@@ -141,3 +144,63 @@ def test_heic(tmp_path: Path) -> None:
     assert images_below(tmp_path) == [tmp_path / "a.heic"]
     pixels = decode_image(tmp_path / "a.heic", 16)
     assert np.abs(pixels.reshape(3, -1).mean(1) - (200, 30, 30)).max() < 8
+
+
+def test_a_reader_answers_as_the_model_does(
+    converted: bytes, backbone: Backbone, album: Path, cache: Path, tmp_path: Path
+) -> None:
+    """Both streams, novelty and probabilities, without PyTorch; another expansion or no graph is left to PyTorch."""
+    cache.mkdir(parents=True)
+    model = ImageModel(backbone, DSALClassifier(expansion_size=256))
+    (cache / f"{backbone.fingerprint()}.onnx").write_bytes(converted)
+    model.learn(album / "first")
+    model.learn(album / "second")
+    model.save(tmp_path / "m.dsal")
+    reader = ImageReader.load(tmp_path / "m.dsal")
+    assert reader is not None
+    paths = read_files(album / "test").paths
+    expected = list(model.predictions(paths))
+    for found, answer in zip(reader.predictions(paths, top_k=5, threshold=0.95, broken="stop"), expected, strict=True):
+        assert (found.path, found.label, found.novel) == (answer.path, answer.label, answer.novel)
+        np.testing.assert_allclose([p for _, p in found.top_k], [p for _, p in answer.top_k], atol=1e-4)
+        assert abs(found.novelty - answer.novelty) < 1e-3
+    other = ImageModel(backbone, DSALClassifier(expansion_size=64, activation="mish"))
+    other.learn(album / "first")
+    other.save(tmp_path / "other.dsal")
+    assert ImageReader.load(tmp_path / "other.dsal") is None
+
+
+LIGHT = """
+import sys
+from dsal.cli.main import main
+sys.argv = ["dsal", *sys.argv[1:]]
+try:
+    main()
+finally:
+    heavy = {"torch", "sklearn"} & set(sys.modules)
+    print("HEAVY", *heavy)
+"""
+
+
+def test_light_commands_import_neither_torch_nor_scikit_learn(
+    converted: bytes, backbone: Backbone, album: Path, cache: Path, tmp_path: Path
+) -> None:
+    model = ImageModel(backbone, DSALClassifier(expansion_size=64))
+    model.learn((read_files(album / "first").paths[:10], read_files(album / "first").labels[:10]))
+    model.save(tmp_path / "m.dsal")
+    cache.mkdir(parents=True, exist_ok=True)
+    (cache / f"{backbone.fingerprint()}.onnx").write_bytes(converted)
+    picture = next((album / "test").rglob("*.png"))
+
+    def run(*arguments: object) -> str:
+        return subprocess.run(
+            [sys.executable, "-c", LIGHT, *map(str, arguments)], capture_output=True, text=True, check=False
+        ).stdout
+
+    for arguments in (
+        ("predict", tmp_path / "m.dsal", picture),
+        ("info", tmp_path / "m.dsal"),
+        ("learn", tmp_path / "nowhere", "--model", tmp_path / "m.dsal"),
+        ("predict", tmp_path / "m.dsal", tmp_path / "nowhere.jpg"),
+    ):
+        assert run(*arguments).splitlines()[-1] == "HEAVY", arguments

@@ -213,7 +213,7 @@ def test_any_module(album: Path, tmp_path: Path) -> None:
 def test_names_of_backbones(weights: Path) -> None:
     assert open_backbone(str(weights)).fingerprint() == load_backbone(weights).fingerprint()
     with pytest.raises(InputError, match="did you mean 'efficientnet-lite0'"):
-        open_backbone("efficientnet-lite")
+        open_backbone("efficientnet_lite0")
     for package in ("torchvision", "timm"):
         try:
             __import__(package)

@@ -4,6 +4,9 @@ Ridge outputs are no log-odds, and on rows that were learned they look better th
 as bad as those of new rows, and cost no second training. The temperature T minimises the negative log-likelihood of
 softmax(logits / T). As old rows are gone when new ones come, the likelihood is summed on a fixed grid of temperatures:
 a few hundred numbers that add up over phases and over merged models.
+
+Where all rows are right, the likelihood alone would make T as small as the grid allows, and every probability 0 or 1.
+So each row counts as right with probability 1 - DOUBT only: no score claims more than about 99%.
 """
 
 from __future__ import annotations
@@ -15,11 +18,12 @@ from numpy.typing import NDArray
 
 GRID = np.logspace(-3, 2, 201)  # temperatures; neighbours differ by 6%
 MOST_ROWS = 256
+DOUBT = 0.01
 
 
 def rows_wanted(weight: float) -> int:
-    """How many rows of a phase of this many rows to look at: enough for one number, few beside the cost of learning."""
-    return min(MOST_ROWS, 16 + int(weight) // 32)
+    """How many rows of a phase of this many rows to look at: all of few, else few beside the cost of learning."""
+    return min(MOST_ROWS, max(64, 16 + int(weight) // 32))
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,8 +33,9 @@ class Calibration:
     >>> logits = np.array([[2.0, 0.0], [2.0, 0.0], [2.0, 0.0], [0.0, 2.0]])
     >>> right_three_times_of_four = np.array([0, 0, 0, 0])
     >>> calibration = Calibration().plus(logits, right_three_times_of_four, np.ones(4), total=4.0)
-    >>> round(calibration.temperature, 2), round(float(2 / np.log(3)), 2)
-    (1.82, 1.82)
+    >>> right = 0.75 * (1 - DOUBT) + 0.25 * DOUBT
+    >>> round(calibration.temperature, 2), round(float(2 / np.log(right / (1 - right))), 2)
+    (1.87, 1.87)
     """
 
     losses: NDArray[np.float64] = field(default_factory=lambda: np.zeros(len(GRID)))
@@ -53,7 +58,9 @@ class Calibration:
         weight = weight[usable] * (total / weight[usable].sum())
         centred = logits - logits.max(1, keepdims=True)
         chosen = centred[np.arange(len(logits)), columns]
-        losses = [weight @ (np.log(np.exp(centred / t).sum(1)) - chosen / t) for t in GRID]
+        others = (centred.sum(1) - chosen) / max(logits.shape[1] - 1, 1)
+        target = (1 - DOUBT) * chosen + DOUBT * others if logits.shape[1] > 1 else chosen
+        losses = [weight @ (np.log(np.exp(centred / t).sum(1)) - target / t) for t in GRID]
         return Calibration(self.losses + losses)
 
     def merged(self, other: Calibration) -> Calibration:

@@ -27,7 +27,7 @@ def evaluate(
     with display.preparation() as progress:
         way = way_with_broken(skip_broken)
         found = taught.evaluate(source, broken=way, progress=partial(progress, "reading images"))
-    say_broken(display, found.broken)
+    say_broken(found.broken)
     totals, right = found.confusion.sum(1), found.confusion.diagonal()
     known = int(totals.sum())
     if json:

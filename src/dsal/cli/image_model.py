@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from glob import glob, has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +14,6 @@ import typer
 from dsal.errors import InputError
 
 if TYPE_CHECKING:
-    from dsal.cli.display import Display
     from dsal.images import ImageModel
 
 _MOST_NAMED = 10
@@ -79,11 +80,35 @@ def way_with_broken(skip: bool) -> str:
     return "skip" if skip else "stop"
 
 
-def say_broken(display: Display, broken: Sequence[str]) -> None:
+def say_broken(broken: Sequence[str]) -> None:
     """Count the files that were skipped, and name the first of them."""
     for reason in broken[:_MOST_NAMED]:
-        display.note(f"skipped: {reason}")
+        note(f"skipped: {reason}")
     if len(broken) > _MOST_NAMED:
-        display.note(f"... and {len(broken) - _MOST_NAMED} more")
+        note(f"... and {len(broken) - _MOST_NAMED} more")
     if broken:
-        display.note(f"{len(broken)} files could not be read and were skipped")
+        note(f"{len(broken)} files could not be read and were skipped")
+
+
+def note(text: str) -> None:
+    """One line on stderr."""
+    typer.echo(text, err=True)
+
+
+def named_images(names: Sequence[str]) -> tuple[Path, ...]:
+    """Image files by path, folder or quoted pattern; ``-`` stands for names on stdin, one a line."""
+    from dsal.data.folder import find_images
+
+    given: list[str] = []
+    for name in names:
+        given += [line for line in sys.stdin.read().splitlines() if line.strip()] if name == "-" else [name]
+    found: list[Path] = []
+    for name in given:
+        is_pattern = has_magic(name) and not Path(name).exists()
+        matches = sorted(glob(name, recursive=True)) if is_pattern else [name]  # noqa: PTH207 (absolute ones, too)
+        if not matches:
+            raise InputError(f"no file fits the pattern {name!r}")
+        found += map(Path, matches)
+    if not found:
+        raise InputError("no image was named")
+    return find_images(found)

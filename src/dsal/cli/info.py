@@ -14,36 +14,36 @@ def info(
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Show the classes a model knows, the images it has seen of each, its parts and sizes."""
-    from dsal.cli.image_model import load_model
+    from dsal.images.reader import read_facts
 
-    taught = load_model(model)
-    head, card = taught.classifier, taught.backbone.card
+    facts = read_facts(model)
+    head, card, counts = facts["classifier"], facts["card"], facts["counts"]
     record = {
         "path": str(model),
         "bytes": model.stat().st_size,
-        "dsal": taught.version,
-        "backbone": card.architecture,
-        "backbone_sha256": taught.backbone.fingerprint(),
-        "image_size": card.size,
-        "features": head.n_features_in_,
-        "expansion_size": head.expansion_size,
-        "gamma": head.gamma_,
-        "compensation": head.compensation_,
-        "learns_on": taught.learns_on,
-        "phases": head.n_phases_,
-        "undo": [version.change for version in taught.history],
-        "images": sum(taught.counts.values()),
-        "classes": taught.counts,
+        "dsal": facts["dsal"],
+        "backbone": card["architecture"],
+        "backbone_sha256": facts["backbone_sha256"],
+        "image_size": card["size"],
+        "features": head["features"],
+        "expansion_size": head["params"]["expansion_size"],
+        "gamma": head["gammas"][0],
+        "compensation": facts["compensation"],
+        "learns_on": head["learning"],
+        "phases": head["phases"],
+        "undo": [version["change"] for version in facts["history"]],
+        "images": sum(counts.values()),
+        "classes": counts,
     }
     if json:
         typer.echo(json_.dumps(record, indent=2, ensure_ascii=False))
         return
     for name, value in record.items():
         if name == "classes":
-            typer.echo(f"classes: {len(taught.counts)}")
-            for label, images in taught.counts.items():
+            typer.echo(f"classes: {len(counts)}")
+            for label, images in counts.items():
                 typer.echo(f"  {label}: {images}")
         elif name == "undo":
-            typer.echo(f"can be undone: {', '.join(version.change for version in taught.history) or 'nothing'}")
+            typer.echo(f"can be undone: {', '.join(record['undo']) or 'nothing'}")
         else:
             typer.echo(f"{name.replace('_', ' ')}: {value}")

@@ -34,7 +34,7 @@ def learn(
         ),
     ] = None,
     gamma: Annotated[
-        str | None, typer.Option(help="Ridge of a new model: a number, or auto.", show_default="0.1")
+        str | None, typer.Option(help="Ridge of a new model: a number, or auto.", show_default="100")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Of the expansion of a new model.", show_default="0")] = None,
     again: Annotated[
@@ -61,7 +61,7 @@ def learn(
     from dsal.cli.display import Display
     from dsal.cli.image_model import check_backbone, load_model, say_broken, way_with_broken
     from dsal.distributed import current
-    from dsal.images import ImageModel
+    from dsal.images.model import DEFAULTS, ImageModel
     from dsal.training import choose_device
 
     display, team = Display(), current()
@@ -77,7 +77,7 @@ def learn(
             if backbone is not None:
                 check_backbone(taught, backbone, model)
         else:
-            classifier = DSALClassifier(**{"expansion_size": 4096, **given})
+            classifier = DSALClassifier(**{**DEFAULTS, **given})
             taught = ImageModel(backbone or DEFAULT, classifier, choose_device(device))
         with display.preparation() as progress:
             way = way_with_broken(skip_broken)
@@ -88,7 +88,7 @@ def learn(
             taught.save(model)
     if files.passed:
         display.note(f"passed over: {passed_over_text(files.passed)}")
-    say_broken(display, lesson.broken)
+    say_broken(lesson.broken)
     _say(lesson)
     typer.echo(
         f"learned {lesson.images} images; {model} now knows {len(taught.classes)} classes from "

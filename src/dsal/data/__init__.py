@@ -1,12 +1,18 @@
-"""Data sets of images and of features, class order and phases."""
+"""Data sets of images and of features, class order and phases.
 
-from dsal.data import cifar, imagenet, omniglot  # noqa: F401  (each registers its data sets)
-from dsal.data.class_order import class_order
-from dsal.data.dataset import DATASETS, DataSet, data_root, load_dataset
-from dsal.data.features import FeatureSet, feature_set_names, load_features, read_features, save_features
-from dsal.data.files import FileData
-from dsal.data.samples import FeatureRows, ImageData, Samples
-from dsal.data.scenario import Scenario, split_phases
+Names are imported when they are first used: reading image files needs none of them.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dsal.data.class_order import class_order
+    from dsal.data.dataset import DATASETS, DataSet, data_root, load_dataset
+    from dsal.data.features import FeatureSet, feature_set_names, load_features, read_features, save_features
+    from dsal.data.files import FileData
+    from dsal.data.samples import FeatureRows, ImageData, Samples
+    from dsal.data.scenario import Scenario, split_phases
 
 __all__ = [
     "DATASETS",
@@ -26,3 +32,25 @@ __all__ = [
     "save_features",
     "split_phases",
 ]
+
+_MODULES = {
+    "class_order": ("class_order",),
+    "dataset": ("DATASETS", "DataSet", "data_root", "load_dataset"),
+    "features": ("FeatureSet", "feature_set_names", "load_features", "read_features", "save_features"),
+    "files": ("FileData",),
+    "samples": ("FeatureRows", "ImageData", "Samples"),
+    "scenario": ("Scenario", "split_phases"),
+}
+_REGISTERED = ("cifar", "imagenet", "omniglot")  # modules that register their data sets
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _MODULES.items():
+        if name in names:
+            if module == "dataset":
+                for registered in _REGISTERED:
+                    import_module(f"dsal.data.{registered}")
+            value = getattr(import_module(f"dsal.data.{module}"), name)
+            globals()[name] = value  # a function may have the name of its module
+            return value
+    raise AttributeError(f"module 'dsal.data' has no attribute {name!r}")

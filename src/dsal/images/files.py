@@ -16,13 +16,12 @@ from dsal.backbones.hub import MODULE, empty_backbone, wrap_module
 from dsal.classifier import DSALClassifier
 from dsal.classifier import files as classifier_files
 from dsal.errors import FileFormatError, InputError
+from dsal.images.reader import KIND
 from dsal.images.version import Version, model_arrays, part, set_arrays
 from dsal.store import StrPath, load_tensors, save_tensors
 
 if TYPE_CHECKING:
     from dsal.images.model import ImageModel
-
-KIND = "image model"
 
 
 def save(model: ImageModel, path: StrPath, learning: bool) -> None:
@@ -42,6 +41,9 @@ def save(model: ImageModel, path: StrPath, learning: bool) -> None:
         "card": asdict(card),
         "backbone_sha256": model.backbone.fingerprint(),
         "classifier": meta,
+        "counts": model.counts,
+        "temperature": model.classifier._calibration.temperature,
+        "compensation": model.classifier.compensation_,
         "left_out": model.left_out,
         "notes": model.notes,
         "history": [version.document() for version in history],

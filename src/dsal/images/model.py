@@ -20,17 +20,22 @@ from dsal.backbones.backbone import Backbone
 from dsal.backbones.hub import DEFAULT, as_backbone
 from dsal.classifier import DSALClassifier
 from dsal.classifier.labels import columns_of
+from dsal.data.decode import ImageSource
 from dsal.distributed import current
 from dsal.errors import InputError, UnknownNameError
 from dsal.images import files
+from dsal.images.answering import Answerer, check_question
 from dsal.images.answers import Evaluation, Lesson, Prediction, Predictions
 from dsal.images.novelty import ClassStatistics, Usual
-from dsal.images.reading import read_features
+from dsal.images.reading import feature_batches, read_features
 from dsal.images.seen import Seen
 from dsal.images.sources import Images, Labelled, LabelledImages, content_keys, labelled_images, unlabelled_images
 from dsal.images.version import Version
 from dsal.progress import OnProgress
 from dsal.store import StrPath
+
+DEFAULTS: dict[str, Any] = {"expansion_size": 4096, "gamma": 100.0, "compensation": 0.6}
+"""Of the classifier on own images, chosen by benchmarks/few_images.py: see docs/own-images.md."""
 
 THRESHOLD = 0.95  # of novelty: one in twenty images of known classes is flagged
 HISTORY = 1  # changes that can be undone; each costs as much memory and disk as the learning part of the model
@@ -44,7 +49,7 @@ class ImageModel:
 
     Args:
         backbone: a name (see ``dsal.backbones.hub``), a :class:`~dsal.backbones.Backbone`, or any ``nn.Module``.
-        classifier: a classifier that has learned nothing yet; by default d_B = 4096 and the paper's other values.
+        classifier: a classifier that has learned nothing yet; by default with :data:`DEFAULTS`.
         device: where the backbone runs.
 
     Attributes:
@@ -65,7 +70,7 @@ class ImageModel:
         device: str | torch.device = "cpu",
     ) -> None:
         self.backbone = as_backbone(backbone).to(device)
-        self.classifier = DSALClassifier(expansion_size=4096) if classifier is None else classifier
+        self.classifier = DSALClassifier(**DEFAULTS) if classifier is None else classifier
         self.statistics = ClassStatistics.nothing(self.backbone.widths["stages"])
         self.usual = Usual.nothing()
         self.left_out: dict[str, dict[str, int]] = {}
@@ -165,25 +170,35 @@ class ImageModel:
             broken: ``"stop"`` or ``"skip"``: what to do with images that cannot be read.
             progress: called with (images read, images in all).
         """
-        self._check_taught()
-        if not 0 <= threshold <= 1:
-            raise InputError(f"the threshold of novelty must be from 0 to 1, got {threshold}")
-        if top_k < 1:
-            raise InputError(f"top_k must be at least 1, got {top_k}")
         sources = unlabelled_images(images)
-        found = read_features(self.backbone, sources, broken=broken, progress=progress)
-        likely = self.classifier.predict_proba(found.x)
-        order = np.argsort(-likely, axis=1, kind="stable")[:, :top_k]
-        novelty = self._novelty(found.x)
-        answers = Predictions()
-        answers.broken = found.broken
-        for row, best, chances, strange in zip(found.rows, order, likely, novelty, strict=True):
-            ranked = tuple((self.classes[column], float(chances[column])) for column in best)
-            path = source if isinstance(source := sources[row], Path) else None
-            answers.append(
-                Prediction(path, *ranked[0], ranked, novelty=float(strange), novel=bool(strange > threshold))
-            )
+        answers, reasons = Predictions(), list[str]()
+        for answer in self.predictions(sources, top_k=top_k, threshold=threshold, broken=broken):
+            if isinstance(answer, str):
+                reasons.append(answer)
+            else:
+                answers.append(answer)
+            if progress is not None:
+                progress(len(answers) + len(reasons), len(sources))
+        answers.broken = tuple(reasons)
         return answers
+
+    def predictions(
+        self, images: Sequence[ImageSource], *, top_k: int = 5, threshold: float = THRESHOLD, broken: str = "stop"
+    ) -> Iterator[Prediction | str]:
+        """Answers one by one, as they are made; for an image that is skipped, the reason. See :meth:`predict`."""
+        self._check_taught()
+        check_question(top_k, threshold)
+        batches = feature_batches(self.backbone, images, broken=broken)
+        return self._answerer().stream(batches, images, top_k=top_k, threshold=threshold)
+
+    def _answerer(self) -> Answerer:
+        main = self._main_stream()
+
+        def logits(x: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+            return main.logits(x), self.classifier.logits(x)
+
+        temperature = self.classifier._calibration.temperature
+        return Answerer(self.classes, logits, temperature, self.statistics, self.usual)
 
     def evaluate(self, source: Labelled, *, broken: str = "stop", progress: OnProgress | None = None) -> Evaluation:
         """Answers for labelled images against their labels; images of classes never taught should be flagged."""
@@ -192,7 +207,7 @@ class ImageModel:
         found = read_features(self.backbone, given.images, broken=broken, progress=progress)
         x, y = found.x, np.array(given.labels)[found.rows]
         columns = columns_of(y, self.classifier.classes_)
-        flagged = self._novelty(x) > THRESHOLD
+        flagged = self._answerer().scores(x)[1] > THRESHOLD
         known = columns >= 0
         confusion = np.zeros((len(self.classes),) * 2, dtype=np.int64)
         if known.any():
@@ -473,9 +488,6 @@ class ImageModel:
         main = copy(self.classifier)
         main.compensation = 0.0
         return main
-
-    def _novelty(self, x: NDArray[np.float32]) -> NDArray[np.float64]:
-        return self.usual.novelty(self._main_stream().logits(x).max(1), self.statistics.distances(x))
 
 
 def _listed(labels: Sequence[str]) -> str:

@@ -1,0 +1,154 @@
+"""1 to 50 images a class: the defaults of own images beside logistic regression and the nearest class mean.
+
+    python benchmarks/few_images.py features FOLDER OUT.npz        # once for each folder of class folders
+    python benchmarks/few_images.py study OUT.npz ... --json benchmarks/results/few-images.json
+
+For each folder and draw: 15 classes, n images of each to learn from, 15 others of each to test on. Each image model
+learns all classes in one lesson, and once more in three lessons of five classes. The calibration error (15 bins) is of
+all draws of a folder together. Logistic regression chooses C among 0.001, 0.01 ... 100 by cross-validation (one image
+a class: C = 1); everything works on the same standardised features.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from threadpoolctl import threadpool_limits
+
+from dsal import DSALClassifier, __version__
+from dsal.backbones.hub import DEFAULT, open_backbone
+from dsal.data.folder import read_files
+from dsal.images.model import DEFAULTS
+from dsal.images.reading import read_features
+
+SIZES, CLASSES, HELD_OUT, LEAST, MOST, BINS = (1, 2, 3, 5, 10, 20, 50), 15, 15, 65, 90, 15
+Matrix = NDArray[np.float64]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    features = commands.add_parser("features")
+    features.add_argument("folder", type=Path)
+    features.add_argument("out", type=Path)
+    features.add_argument("--backbone", default=DEFAULT)
+    study_ = commands.add_parser("study")
+    study_.add_argument("files", type=Path, nargs="+")
+    study_.add_argument("--draws", type=int, default=6)
+    study_.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    if arguments.command == "features":
+        extract(arguments.folder, arguments.out, arguments.backbone)
+        return
+    folders = {path.stem: study(path, arguments.draws) for path in arguments.files}
+    document = {
+        "defaults": DEFAULTS,
+        "draws": arguments.draws,
+        "classes": CLASSES,
+        "held_out": HELD_OUT,
+        "dsal": __version__,
+        "python": platform.python_version(),
+        "folders": folders,
+        "mean": {
+            n: {
+                name: {key: float(np.mean([folder[n][name][key] for folder in folders.values()])) for key in values}
+                for name, values in next(iter(folders.values()))[n].items()
+            }
+            for n in map(str, SIZES)
+        },
+    }
+    text = json.dumps(document, indent=1)
+    print(text)
+    if arguments.json:
+        arguments.json.write_text(text + "\n")
+
+
+def extract(folder: Path, out: Path, backbone: str) -> None:
+    """At most 90 images of each class that has 65 or more."""
+    files, random = read_files(folder), np.random.default_rng(0)
+    labels = np.array(files.labels)
+    rows = [random.permutation(np.flatnonzero(labels == label))[:MOST] for label in sorted(set(files.labels))]
+    chosen = np.concatenate([some for some in rows if len(some) >= LEAST])
+    found = read_features(open_backbone(backbone), [files.paths[row] for row in chosen], broken="skip")
+    np.savez(out, x=found.x, y=labels[chosen][found.rows])
+
+
+def study(path: Path, draws: int) -> dict[str, dict[str, dict[str, float]]]:
+    """Mean accuracy in per cent and calibration error, by images a class and method."""
+    data = np.load(path)
+    x, y = data["x"].astype(np.float64), data["y"]
+    answers: dict[str, dict[str, list[tuple[Matrix, NDArray[np.int64]]]]] = {str(n): {} for n in SIZES}
+    labels = np.unique(y)
+    for draw in range(draws):
+        random = np.random.default_rng(draw)
+        classes = labels[random.permutation(len(labels))[:CLASSES]]
+        pools = [random.permutation(np.flatnonzero(y == label)) for label in classes]
+        test = np.concatenate([pool[-HELD_OUT:] for pool in pools])
+        truth = np.repeat(np.arange(len(classes)), HELD_OUT)
+        for n in SIZES:
+            learn, targets = np.concatenate([pool[:n] for pool in pools]), np.repeat(np.arange(len(classes)), n)
+            found = {
+                "dsal": one_lesson(x[learn], targets, x[test]),
+                "dsal, three lessons": three_lessons(x[learn], targets, x[test]),
+                "logistic regression": regression(x[learn], targets, x[test], n),
+                "nearest mean": nearest_mean(x[learn], targets, x[test]),
+            }
+            for name, likely in found.items():
+                answers[str(n)].setdefault(name, []).append((likely, truth))
+    return {n: {name: measure(some) for name, some in methods.items()} for n, methods in answers.items()}
+
+
+def one_lesson(x: Matrix, y: NDArray[np.int64], test: Matrix) -> Matrix:
+    return _likely(DSALClassifier(**DEFAULTS).partial_fit(x, y), test)
+
+
+def three_lessons(x: Matrix, y: NDArray[np.int64], test: Matrix) -> Matrix:
+    model = DSALClassifier(**DEFAULTS)
+    for part in np.array_split(np.unique(y), 3):
+        rows = np.isin(y, part)
+        model.partial_fit(x[rows], y[rows])
+    return _likely(model, test)
+
+
+def _likely(model: DSALClassifier, test: Matrix) -> Matrix:
+    likely: Matrix = model.predict_proba(test)[:, np.argsort(model.classes_)]
+    return likely
+
+
+def regression(x: Matrix, y: NDArray[np.int64], test: Matrix, n: int) -> Matrix:
+    """In the row space of x, where the answer is the same and takes less time."""
+    basis = np.linalg.svd(x, full_matrices=False)[2].T
+    model: Any = LogisticRegression(max_iter=300)
+    if n > 1:
+        folds = StratifiedKFold(min(n, 3), shuffle=True, random_state=0)
+        model = GridSearchCV(model, {"C": 10.0 ** np.arange(-3, 3)}, cv=folds)
+    likely: Matrix = model.fit(x @ basis, y).predict_proba(test @ basis)
+    return likely
+
+
+def nearest_mean(x: Matrix, y: NDArray[np.int64], test: Matrix) -> Matrix:
+    """Its answers as certainties: it has no probabilities."""
+    means = np.stack([x[y == label].mean(0) for label in np.unique(y)])
+    distances = (means**2).sum(1) - 2 * test @ means.T
+    return np.eye(len(means))[distances.argmin(1)]
+
+
+def measure(answers: list[tuple[Matrix, NDArray[np.int64]]]) -> dict[str, float]:
+    best = np.concatenate([likely.max(1) for likely, _ in answers])
+    right = np.concatenate([likely.argmax(1) == truth for likely, truth in answers])
+    bins = np.minimum((best * BINS).astype(int), BINS - 1)
+    error = sum(abs(best[bins == b].mean() - right[bins == b].mean()) * (bins == b).mean() for b in np.unique(bins))
+    return {"accuracy": round(100 * float(right.mean()), 2), "calibration_error": round(float(error), 4)}
+
+
+if __name__ == "__main__":
+    with threadpool_limits(1):
+        main()

@@ -1,0 +1,84 @@
+"""From features to answers: probabilities, the most likely classes, novelty. NumPy alone, for every kind of model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsal.data.decode import ImageSource
+from dsal.errors import FileFormatError, InputError
+from dsal.images.answers import Prediction
+from dsal.images.batches import FeatureBatch
+from dsal.images.novelty import ClassStatistics, Usual
+
+Logits: TypeAlias = Callable[[NDArray[np.float32]], tuple[NDArray[np.float64], NDArray[np.float64]]]
+"""Features (n, d) to the logits (n, c) of the main stream, and to those of both streams."""
+
+
+@dataclass(frozen=True, eq=False)
+class Answerer:
+    """All that answers need.
+
+    Attributes:
+        classes: labels in the order of the logits.
+        logits: see :data:`Logits`.
+        temperature: of the probabilities.
+        statistics: sums over the features of each class.
+        usual: what images of known classes look like.
+    """
+
+    classes: tuple[str, ...]
+    logits: Logits
+    temperature: float
+    statistics: ClassStatistics
+    usual: Usual
+
+    def scores(self, x: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Probabilities (n, c) and novelty (n,) of features (n, d)."""
+        main, logits = self.logits(x)
+        z = (logits - logits.max(1, keepdims=True)) / self.temperature
+        likely = np.exp(z)
+        likely /= likely.sum(1, keepdims=True)
+        return likely, self.usual.novelty(main.max(1), self.statistics.distances(x))
+
+    def stream(
+        self,
+        batches: Iterable[FeatureBatch],
+        images: Sequence[ImageSource],
+        *,
+        top_k: int,
+        threshold: float,
+    ) -> Iterator[Prediction | str]:
+        """Answers in the order of the images, as they are made; for an image that cannot be read, the reason.
+
+        Raises:
+            FileFormatError: none of the images could be read.
+        """
+        answered, reasons = 0, list[str]()
+        for batch in batches:
+            reasons += batch.broken
+            yield from batch.broken
+            if not batch.rows:
+                continue
+            likely, novelty = self.scores(batch.x)
+            order = np.argsort(-likely, axis=1, kind="stable")[:, :top_k]
+            for row, best, chances, strange in zip(batch.rows, order, likely, novelty, strict=True):
+                ranked = tuple((self.classes[column], float(chances[column])) for column in best)
+                path = source if isinstance(source := images[row], Path) else None
+                answered += 1
+                yield Prediction(path, *ranked[0], ranked, novelty=float(strange), novel=bool(strange > threshold))
+        if not answered:
+            raise FileFormatError(f"none of {len(images)} images can be read; the first: {reasons[0]}")
+
+
+def check_question(top_k: int, threshold: float) -> None:
+    """Refuse what cannot be answered."""
+    if not 0 <= threshold <= 1:
+        raise InputError(f"the threshold of novelty must be from 0 to 1, got {threshold}")
+    if top_k < 1:
+        raise InputError(f"top_k must be at least 1, got {top_k}")

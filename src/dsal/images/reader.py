@@ -1,0 +1,90 @@
+"""A model file that only answers, read without PyTorch or scikit-learn: facts alone, or what predicting needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsal.data.decode import ImageSource
+from dsal.errors import FileFormatError
+from dsal.images.answering import Answerer
+from dsal.images.answers import Prediction
+from dsal.images.batches import graph_batches
+from dsal.images.graph import Graph, cached_graph
+from dsal.images.novelty import ClassStatistics, Usual
+from dsal.store import StrPath, load_tensors
+
+KIND = "image model"
+_ACTIVATIONS: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
+    "relu": lambda z: np.maximum(z, 0.0),
+    "tanh": np.tanh,
+    "identity": lambda z: z,
+}
+_PREDICTING = ("classifier.main.weights", "classifier.comp.weights", "classifier.expansion.", "novelty.", "usual.")
+
+
+def read_facts(path: StrPath) -> dict[str, Any]:
+    """The metadata of a model file; no array is read."""
+    return load_tensors(path, kind=KIND, wanted=lambda name: False)[1]
+
+
+@dataclass(frozen=True, eq=False)
+class ImageReader:
+    """A model that answers, and nothing else: images to features by ONNX Runtime, the rest by NumPy."""
+
+    graph: Graph
+    size: int
+    channels: int
+    answerer: Answerer
+
+    @classmethod
+    def load(cls, path: StrPath) -> ImageReader | None:
+        """Read what predicting needs; None where that takes PyTorch: a backbone not converted yet, another expansion.
+
+        Raises:
+            FileFormatError: the file is torn, tampered with, or no model of images.
+        """
+        facts = read_facts(path)
+        try:
+            card, params = facts["card"], facts["classifier"]["params"]
+            known = params["expansion"] == "random" and {params["activation"], params["main_activation"]} <= {
+                *_ACTIVATIONS
+            }
+            graph = cached_graph(facts["backbone_sha256"]) if known else None
+            if graph is None:
+                return None
+            arrays, _ = load_tensors(path, kind=KIND, wanted=lambda name: name.startswith(_PREDICTING))
+            projection, strength = arrays["classifier.expansion.projection"], float(facts["compensation"])
+            main, comp = arrays["classifier.main.weights"].T, arrays.get("classifier.comp.weights")
+            main_activation, activation = (_ACTIVATIONS[params[name]] for name in ("main_activation", "activation"))
+
+            def logits(x: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+                z = x.astype(np.float64) @ projection
+                own = main_activation(z) @ main
+                return own, own if comp is None or not strength else own + strength * (activation(z) @ comp.T)
+
+            answerer = Answerer(
+                tuple(facts["classifier"]["classes"]),
+                logits,
+                float(facts["temperature"]),
+                ClassStatistics(**_part(arrays, "novelty.")),
+                Usual(**_part(arrays, "usual.")),
+            )
+            return cls(graph, card["size"], card["in_channels"], answerer)
+        except (KeyError, TypeError, ValueError) as error:
+            raise FileFormatError(f"{path} does not describe a model of this version of dsal: {error!r}") from error
+
+    def predictions(
+        self, images: Sequence[ImageSource], *, top_k: int, threshold: float, broken: str
+    ) -> Iterator[Prediction | str]:
+        """See :meth:`dsal.images.ImageModel.predictions`."""
+        batches = graph_batches(self.graph, images, self.size, self.channels, broken=broken)
+        return self.answerer.stream(batches, images, top_k=top_k, threshold=threshold)
+
+
+def _part(arrays: dict[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
