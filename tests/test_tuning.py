@@ -36,6 +36,10 @@ def solve(x: Tensor, y: Tensor, gamma: float) -> Tensor:
     return torch.linalg.solve(x.T @ x + gamma * torch.eye(x.shape[1]).double(), x.T @ y)
 
 
+def test_the_grid_is_half_decades() -> None:
+    assert GAMMAS == (0.001, 0.00316, 0.01, 0.0316, 0.1, 0.316, 1.0, 3.16, 10.0, 31.6, 100.0, 316.0, 1000.0)
+
+
 @pytest.mark.parametrize("backend", BACKENDS, ids=["lapack", "torch"])
 def test_the_path_is_the_ridge_of_every_gamma(sample: FeatureSet, backend: Backend) -> None:
     x, y = expanded(sample, 150)

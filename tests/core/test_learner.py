@@ -226,6 +226,10 @@ def test_cleansing_zeroes_the_columns_of_absent_classes_and_nothing_else(present
         assert torch.equal(clean[:, column], expected)
 
 
+def test_the_papers_compensation_is_the_default() -> None:
+    assert Compensation() == Compensation(activation=torch.tanh, cleanse=True, gamma=None)
+
+
 def test_several_compensation_streams_on_one_main_stream(rows: Rows) -> None:
     """Each learns as if it were alone, and a caller that stops between two of them has learned nothing."""
     kinds = (Compensation(torch.tanh, True, GAMMA_COMP), Compensation(torch.sigmoid, False))

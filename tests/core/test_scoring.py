@@ -76,7 +76,21 @@ def test_few_rows_are_computed_twice(sample: FeatureSet, monkeypatch: pytest.Mon
     monkeypatch.setattr(backend, "product", lambda a, b: rows.append(len(a)) or product(a, b))
     best = best_columns(head_of(expansion, weights, None), sample.test_x, backend)
     np.testing.assert_array_equal(best, head_of(expansion, weights, None)(torch.from_numpy(sample.test_x)).argmax(1))
-    assert sum(rows) <= 2 * 40  # a product for the expansion and one for the scores
+    assert 2 * 32 <= sum(rows) <= 2 * 40  # a product for the expansion and one for the scores
+    rows.clear()
+    few = best_columns(head_of(expansion, weights, None), sample.test_x[:10], backend)
+    np.testing.assert_array_equal(few, best[:10])
+    assert sum(rows) == 2 * 10  # all of them are probes
+
+
+def test_of_equal_columns_the_first_is_the_best(sample: FeatureSet) -> None:
+    """Whole numbers, so that float32 is exact and every score is a tie."""
+    expansion = RandomProjection(torch.ones(3, 4, dtype=torch.float64))
+    rows = np.arange(120, dtype=np.float32).reshape(40, 3)
+    weights = torch.ones(4, 50, dtype=torch.float64)
+    best = best_columns(head_of(expansion, weights, None), rows, Lapack())
+    assert not best.any()
+    assert best.dtype == np.int64
 
 
 def test_one_class_is_always_the_best(sample: FeatureSet) -> None:

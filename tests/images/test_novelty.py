@@ -1,5 +1,6 @@
 """Statistics of novelty against slow, obvious computations, and that they tell known classes from new ones."""
 
+import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -66,14 +67,19 @@ def test_leaving_one_out(rows: Rows) -> None:
         near, far = covariance(rest, whole._within, within), covariance(rest, whole._overall, overall)
         centre = x[row] - rest.sums.sum(0) / rest.counts.sum()
         steps = x[row] - rest.sums / rest.counts[:, None]
-        expected = min(step @ near @ step for step in steps) - centre @ far @ centre
+        squared = [step @ near @ step for step in steps]
+        left_out = whole._within.loo_squared(x[row : row + 1], y[row : row + 1], whole.counts[y[row : row + 1]])
+        np.testing.assert_allclose(left_out[0], squared, rtol=1e-6)  # to all means, not to its own alone
+        expected = min(squared) - centre @ far @ centre
         assert found[row] == pytest.approx(expected / x.shape[1], rel=1e-6)
 
 
 def test_a_class_of_one_image_has_nothing_to_be_left_to(rows: Rows) -> None:
     x, y = rows
     x, y = np.concatenate([x[y < 7], x[y == 7][:1]]), np.append(y[y < 7], 7)
-    found = of(x, y).loo_distances(x, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # nothing is divided by zero on the way
+        found = of(x, y).loo_distances(x, y)
     assert np.isnan(found[-1])
     assert np.isfinite(found[:-1]).all()
     renumbered = (y + 1) % 8  # the lone image's class is the first
@@ -181,6 +187,7 @@ def test_one_image_a_class(rows: Rows) -> None:
     probe = rows[0][5]
     expected = min(((probe - r) ** 2).sum() for r in x) - (probe - centre) @ overall @ (probe - centre)
     assert statistics.distances(probe[None])[0] == pytest.approx(expected / d)
+    np.testing.assert_allclose(statistics._within.squared(x)[[0, 1], [0, 1]], 0.0, atol=1e-9)
     alone = ClassStatistics.nothing(d).plus(x[:1], np.array([0]), 1)
     assert alone.distances(probe[None])[0] == pytest.approx(0.0, abs=1e-9)
 

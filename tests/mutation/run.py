@@ -35,8 +35,12 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "images/novelty": ("tests/images/test_novelty.py",),
     "scoring": ("tests/core/test_scoring.py",),
     "classifier/calibration": ("tests/core/test_calibration.py",),
+    "streams": ("tests/core/test_learner.py", "-k", "not batch_size"),
+    "tuning": ("tests/test_tuning.py", "tests/test_auto.py"),
+    "ridge": ("tests/core/test_ridge.py", "-k", "not five_hundred and not real_features"),
+    "learner": ("tests/core/test_learner.py", "tests/test_auto.py", "tests/core/test_classifier.py"),
 }
-"""Modules under ``src/dsal``, and the tests that must notice, fastest first."""
+"""Modules under ``src/dsal``, and arguments for pytest: the tests that must notice, without those that take long."""
 
 
 class Instead(importlib.abc.MetaPathFinder, importlib.abc.Loader):
