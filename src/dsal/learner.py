@@ -29,15 +29,20 @@ from dsal.expansion import Expansion, expansions
 from dsal.gathering import share, update_together
 from dsal.head import AnalyticHead
 from dsal.memory import require
-from dsal.packing import pack, unpack
+from dsal.packing import pack, packed_arrays, unpack
 from dsal.ridge import Blocks, Ridge, bytes_needed
 from dsal.rollback import rollback
 from dsal.rows import PhaseRows, pick
+from dsal.schema import ANY_ARRAY, Each, Number, Record, check_arrays
+from dsal.schema import Array as Expected
 from dsal.scoring import best_columns
 from dsal.streams import Auto, Compensation, cleansed, one_hot, residue
 from dsal.tuning import GAMMA_ROWS, RatioFit, choose_gammas
 from dsal.validation import check_gamma, check_positive, check_size, is_auto
 
+_FACTS = Record(
+    {"phases": Number(0, 2**53, whole=True), "gammas": Each(Number(0, 1e300), 1), "ratio": Each(Number(), 2, 2)}
+)
 _BLOCK_BYTES = 2**25  # of one block of expanded rows: large enough for BLAS, small beside the squares
 _SCORED_NUMBERS = 2**22  # of one block of expanded rows while logits are computed
 
@@ -226,6 +231,7 @@ class Learner:
 
     def logits(self, X: NDArray[Any], compensation: float, dtype: torch.dtype = torch.float64) -> NDArray[Any]:
         """Logits (n x classes) of features X (n x d_in), eq. (19)."""
+        self._check_width(X)
         head = self.head(compensation)
         if dtype != torch.float64:
             head = head.copied(dtype)
@@ -239,6 +245,7 @@ class Learner:
 
     def predict(self, X: NDArray[Any], compensation: float) -> NDArray[np.int64]:
         """The column of the largest logit for every row of X (n x d_in): (n,)."""
+        self._check_width(X)
         return best_columns(self.head(compensation), X, self.backend)
 
     def outputs(self, X: NDArray[Any]) -> list[Tensor]:
@@ -299,6 +306,7 @@ class Learner:
         """Become the learner whose :meth:`state` and :meth:`facts` these were; without learning part, it predicts."""
         if not arrays:
             return
+        self._check(arrays, facts, learning)
         device = self.backend.device
         buffers = {name: torch.from_numpy(array).to(device) for name, array in _under("expansion.", arrays).items()}
         self.expansion = self.kind(**buffers)
@@ -310,6 +318,19 @@ class Learner:
             self.main, self.comps, self._frozen = ridges[0], tuple(ridges[1:]), None
         else:
             self._frozen = tuple(torch.from_numpy(arrays[f"{name}.weights"]).to(device).T for name in self._names)
+
+    def _check(self, arrays: Mapping[str, Array], facts: Mapping[str, Any], learning: bool) -> None:
+        """Raise an error if these are not the state of such a learner."""
+        _FACTS.check({name: facts[name] for name in _FACTS.keys if name in facts}, "the learner")
+        expected = {
+            r"expansion\.projection": Expected("float64", ("features", "expansion_size")),
+            r"expansion\.width": Expected("float64", (), low=1e-150, optional=True),
+            r"expansion\..*": ANY_ARRAY,
+            **packed_arrays("main", learning),
+            **packed_arrays(r"comp\d*", learning),
+        }
+        own = {name: array for name, array in arrays.items() if name.partition(".")[0] in ("expansion", *self._names)}
+        check_arrays(own, expected, {"expansion_size": self.size})
 
     @property
     def _names(self) -> list[str]:
@@ -343,6 +364,11 @@ class Learner:
         if self.expansion is None:
             raise InputError("nothing has been learned yet")
         return self.expansion
+
+    def _check_width(self, X: NDArray[Any]) -> None:
+        width = len(self.built().projection)
+        if X.ndim != 2 or X.shape[1] != width:
+            raise InputError(f"expected features of shape (n, {width}), got {X.shape}")
 
     def expand(self, features: Tensor) -> Tensor:
         """B(F), for features (n x d_in): (n x d_B)."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
 import torch
 
 from dsal.blas import Array, Backend
+from dsal.errors import InputError
 from dsal.ridge import Ridge
+from dsal.schema import Array as Expected
+from dsal.schema import triangle
 
 
 def pack(ridge: Ridge) -> dict[str, Array]:
@@ -26,9 +30,27 @@ def unpack(state: Mapping[str, Array], gamma: float, backend: Backend) -> Ridge:
     """Return the ridge that :func:`pack` packed; with W^T as ``weights`` in ``state``, W is not solved again."""
     ridge = Ridge(state["targets"].shape[1], gamma, backend)
     ridge.square = backend.unpack(state["factor"], ridge.size)
+    if ridge.square.diagonal().abs().min() < 0.5 * math.sqrt(gamma):  # of a factor of G + gamma I no pivot is smaller
+        raise InputError("the factor is not one of G + gamma I")
     ridge.targets = torch.from_numpy(state["targets"]).to(backend.device).T
     if "weights" in state:
         weights = torch.from_numpy(state["weights"]).to(backend.device).T
         ridge.carried, ridge.solved = (weights, None) if "carried" in state else (None, weights)
     ridge.empty = False
     return ridge
+
+
+def packed_arrays(names: str, learning: bool) -> dict[str, Expected]:
+    """What the arrays of streams called ``names`` (a regular expression) must be, of a d_B x d_B square each.
+
+    Args:
+        names: of the streams.
+        learning: whether there must be what learning on needs, or weights alone.
+    """
+    square = {"factor": (triangle("expansion_size"),), "targets": ("classes", "expansion_size")}
+    weights = {"weights": ("classes", "expansion_size"), "carried": (1,)}
+    required, optional = (square, weights) if learning else ({"weights": weights["weights"]}, square)
+    return {
+        rf"{names}\.{key}": Expected("float64", shape, optional=key not in required or names != "main")
+        for key, shape in {**required, **optional}.items()
+    }

@@ -183,16 +183,16 @@ class Array:
     """What an array must be.
 
     Attributes:
-        dtype: NumPy's names of the types it may have.
+        dtype: NumPy's names of the types it may have; none for any.
         shape: the length of each axis: a number, a name (the same length wherever the name appears in a file; one
-            that begins with an underscore, in this array alone), or a function of the lengths named.
+            that begins with an underscore, in this array alone), or a function of the lengths named; None for any.
         low: smallest value allowed; numbers must be finite in any case.
         high: largest value allowed.
         optional: it may be missing.
     """
 
     dtype: str | tuple[str, ...]
-    shape: tuple[Dimension, ...]
+    shape: tuple[Dimension, ...] | None
     low: float | None = None
     high: float | None = None
     optional: bool = False
@@ -206,6 +206,17 @@ class Array:
         if (self.low is not None and array.min() < self.low) or (self.high is not None and array.max() > self.high):
             expected = f"from {'-inf' if self.low is None else self.low} to {'inf' if self.high is None else self.high}"
             raise Mismatch(f"the values of {where} must be {expected}, but are from {array.min()} to {array.max()}")
+
+
+ANY_ARRAY = Array((), None, optional=True)
+
+
+def like(tensors: Mapping[str, Any], prefix: str = "", optional: bool = False) -> dict[str, Array]:
+    """What arrays must be to take the place of these tensors or arrays, by name after ``prefix``."""
+    return {
+        re.escape(prefix + name): Array(str(value.dtype).removeprefix("torch."), tuple(value.shape), optional=optional)
+        for name, value in tensors.items()
+    }
 
 
 Header: TypeAlias = tuple[str, tuple[int, ...]]  # type, as NumPy calls it, and shape
@@ -234,6 +245,8 @@ def check_headers(headers: Mapping[str, Header], arrays: Mapping[str, Array], si
         array = arrays[pattern]
         own: dict[str, int] = {}
         types = (array.dtype,) if isinstance(array.dtype, str) else array.dtype
+        if array.shape is None:
+            continue
         if dtype not in types or len(shape) != len(array.shape):
             raise Mismatch(
                 f"{name} must be {' or '.join(types)} of {len(array.shape)} axes, not {dtype} of shape {shape}"
@@ -251,6 +264,25 @@ def check_headers(headers: Mapping[str, Header], arrays: Mapping[str, Array], si
             raise Mismatch(f"{name} must have the length {formula(known)} along axis {axis}, not {length}")
 
 
+def check_values(arrays: Mapping[str, NDArray[Any]], expected: Mapping[str, Array]) -> None:
+    """Raise :class:`Mismatch` if a number is not finite or out of range; headers have been checked before."""
+    for name, array in arrays.items():
+        pattern = _pattern(name, expected)
+        if pattern is not None:
+            expected[pattern].check_values(array, name)
+
+
+def check_arrays(arrays: Mapping[str, NDArray[Any]], expected: Mapping[str, Array], sizes: Mapping[str, int]) -> None:
+    """Check arrays that are in memory: :func:`check_headers` and :func:`check_values`."""
+    check_headers({name: (array.dtype.name, array.shape) for name, array in arrays.items()}, expected, sizes)
+    check_values(arrays, expected)
+
+
+def triangle(side: str) -> Callable[[Mapping[str, int]], int]:
+    """Length of the packed triangle of a matrix, by the name of its side."""
+    return lambda sizes: sizes[side] * (sizes[side] + 1) // 2
+
+
 @dataclass(frozen=True)
 class Schema:
     """All that a safetensors file of one kind must hold.
@@ -264,30 +296,20 @@ class Schema:
     """
 
     kind: str | None
-    facts: Record
+    facts: Fact
     arrays: Mapping[str, Array] | Callable[[Facts], Mapping[str, Array]] | None
     sizes: Callable[[Facts], Mapping[str, int]] = lambda facts: {}
 
-    def check_headers(self, headers: Mapping[str, Header], facts: Facts) -> None:
-        """Raise :class:`Mismatch` if an array is missing, unknown, or of another type or shape."""
-        if self.arrays is not None:
-            check_headers(headers, self._arrays_of(facts), self.sizes(facts))
-
-    def check_values(self, arrays: Mapping[str, NDArray[Any]], facts: Facts) -> None:
-        """Raise :class:`Mismatch` if a number is not finite or out of range; names have been checked before."""
-        expected = self._arrays_of(facts)
-        for name, array in arrays.items():
-            expected[next(pattern for pattern in expected if re.fullmatch(pattern, name, re.DOTALL))].check_values(
-                array, name
-            )
-
-    def _arrays_of(self, facts: Facts) -> Mapping[str, Array]:
+    def expected(self, facts: Facts) -> Mapping[str, Array]:
+        """What the arrays must be in a file with these facts."""
         if self.arrays is None:
-            return {".*": Array((), ())}
+            return {".*": ANY_ARRAY}
         return self.arrays(facts) if callable(self.arrays) else self.arrays
 
 
 def _pattern(name: str, arrays: Mapping[str, Array]) -> str | None:
+    if (escaped := re.escape(name)) in arrays:  # of hundreds of weights, all are named outright
+        return escaped
     return next((pattern for pattern in arrays if re.fullmatch(pattern, name, re.DOTALL)), None)
 
 

@@ -10,11 +10,12 @@ import torch
 from dsal.data import FeatureRows
 from dsal.data.features import FeatureSet
 from dsal.errors import InputError
-from dsal.methods import METHODS, Method, Phase, State
+from dsal.methods import METHODS, Method, Phase, State, keeps
 from dsal.methods.checks import CHECKS, check_method, checks, learn
 from dsal.methods.ncm import NCM
 from dsal.progress import Progress
-from dsal.store import save_tensors
+from dsal.schema import ANY_ARRAY
+from dsal.store import load_tensors, save_tensors
 
 EXPANDED = ("ds-al", "acil", "air", "gkeal", "joint-ridge", "ranpac")
 SMALL = {name: {"expansion_size": 64} for name in EXPANDED} | {"gkeal": {"expansion_size": 16}}
@@ -125,7 +126,7 @@ class Rounding(Sound):
 
 
 class Hoarding(Sound):
-    learned = ("counts_", "means_", "kept_")
+    learned = keeps(**Sound.learned, kept_=ANY_ARRAY)
 
     def __init__(self, *, metric: str = "euclidean") -> None:
         super().__init__(metric=metric)
@@ -143,6 +144,11 @@ class Secretive(Sound):
         state = self.state()
         facts = {"kind": "method", "class": "Secretive", "facts": state.facts}
         save_tensors(path, {**state.arrays, "more": np.zeros(1000)}, facts)
+
+    @classmethod
+    def load(cls: Any, path: Any) -> Any:
+        arrays, meta = load_tensors(path)
+        return cls.from_state(State({name: arrays[name] for name in cls.learned}, meta["facts"]))
 
 
 class Gradual(Sound):

@@ -7,6 +7,7 @@ preprocessing, and the classes it has seen, so that no run can mistake one of th
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from dsal.backbones.pooling import KINDS, MappedNetwork, offered_kinds, pool, width
 from dsal.errors import FileFormatError, InputError, UnknownNameError
 from dsal.registry import Registry
+from dsal.schema import ANY_TABLE, Array, Each, Flag, Maybe, Number, Record, Ruled, Schema, Text, like
 from dsal.store import load_tensors, save_tensors
 
 KIND = "backbone"
@@ -223,18 +225,63 @@ def load_backbone(source: Path | str) -> Backbone:
         The backbone in evaluation mode, on the CPU.
     """
     path = SHIPPED / f"{source}.safetensors" if str(source) in shipped_weights() else Path(source)
-    tensors, meta = load_tensors(path, kind=KIND)
+    tensors, meta = load_tensors(path, SCHEMA)
+    card, head = read_card(meta["card"]), tensors.get("head.weight")
+    backbone = Backbone(card, head=None if head is None else nn.Linear(head.shape[1], head.shape[0]))
     try:
-        fields = meta["card"]
-        for name in ("seen_classes", "mean", "std"):
-            fields[name] = None if fields[name] is None else tuple(fields[name])
-        card = Card(**fields)
-        head = tensors.get("head.weight")
-        backbone = Backbone(card, head=None if head is None else nn.Linear(head.shape[1], head.shape[0]))
         backbone.load_state_dict({name: torch.from_numpy(value) for name, value in tensors.items()})
-    except (KeyError, TypeError, RuntimeError) as error:
+    except RuntimeError as error:
         raise FileFormatError(f"{path} is not a usable file of backbone weights: {error}") from error
     return channels_last(backbone).eval()
+
+
+def read_card(fields: dict[str, Any]) -> Card:
+    """A card as JSON holds it, and as :data:`CARD` says."""
+    tuples = {name: None if fields[name] is None else tuple(fields[name]) for name in ("seen_classes", "mean", "std")}
+    return Card(**{**fields, **tuples})
+
+
+def _card_disagreement(card: dict[str, Any]) -> str | None:
+    if {len(card["mean"]), len(card["std"])} - {1, card["in_channels"]}:
+        return f"mean and std must have one number for each of {card['in_channels']} channels"
+    return None
+
+
+CARD = Ruled(
+    Record(
+        {
+            "architecture": Text(200),
+            "dataset": Maybe(Text(200)),
+            "seen_classes": Maybe(Each(Number(0, 2**31, whole=True), most=100_000)),
+            "class_order": Text(200),
+            "in_channels": Number(1, 64, whole=True),
+            "size": Number(1, 4096, whole=True),
+            "mean": Each(Number(-1e6, 1e6), 1, 64),
+            "std": Each(Number(1e-6, 1e6), 1, 64),
+        },
+        optional={"flip": Flag(), "training": ANY_TABLE},
+    ),
+    _card_disagreement,
+)
+"""What a card must hold in a file."""
+
+
+def weight_arrays(make: Callable[[Card], Backbone], card: dict[str, Any], prefix: str = "") -> dict[str, Array]:
+    """What the weights of a backbone must be in a file with this card; ``make`` makes such a backbone."""
+    with torch.device("meta"):  # shapes without memory
+        expected = like(make(read_card(card)).state_dict(), prefix)
+    seen = "head outputs" if card["seen_classes"] is None else len(card["seen_classes"])
+    features = re.escape(f"{prefix}feature_")
+    return {
+        **expected,
+        f"{features}mean": Array("float32", ("features",)),  # of any kind of features
+        f"{features}std": Array("float32", ("features",), low=1e-9),
+        re.escape(f"{prefix}head.weight"): Array("float32", (seen, "pooled"), optional=True),
+        re.escape(f"{prefix}head.bias"): Array("float32", (seen,), optional=True),
+    }
+
+
+SCHEMA = Schema(KIND, Record({"card": CARD}), lambda facts: weight_arrays(Backbone, facts["card"]))
 
 
 def channels_last(backbone: Backbone) -> Backbone:

@@ -22,9 +22,59 @@ from dsal.data.coding import decode, encode
 from dsal.data.dataset import EMBEDDED
 from dsal.data.samples import FeatureRows
 from dsal.errors import FileFormatError, InputError, UnknownNameError
+from dsal.schema import Anything, Array, Each, Maybe, Number, Record, Ruled, Schema, Text
 from dsal.store import load_tensors, save_tensors
 
 _KIND = "features"
+_WIDTH = Number(1, 2**31, whole=True)
+
+
+def _disagreement(facts: dict[str, Any]) -> str | None:
+    if "widths" not in facts and "stage_widths" not in facts:
+        return "it does not say how wide the features are"
+    pairs = facts.get("widths", [])
+    sane = all(len(p) == 2 and isinstance(p[0], str) and isinstance(p[1], int) and p[1] > 0 for p in pairs)
+    if not sane or [width for _, width in pairs] != sorted(width for _, width in pairs):
+        return "widths must be pairs of a kind and a number, narrowest first"
+    return None
+
+
+SCHEMA = Schema(
+    _KIND,
+    Ruled(
+        Record(
+            {
+                "name": Text(200),
+                "class_names": Each(Text(500), 1, 100_000),
+                "backbone": Record(
+                    {},
+                    optional={
+                        "architecture": Text(200),
+                        "class_order": Text(200),
+                        "seen_classes": Maybe(Each(Number(0, 2**31, whole=True))),
+                        "weights_sha256": Maybe(Text(64)),
+                    },
+                    rest=Anything(),
+                ),
+                "dataset": Maybe(Text(200)),
+            },
+            optional={
+                "widths": Each(Each(Anything(), 2, 2), 1, 20),
+                "stage_widths": Each(_WIDTH, 1, 20),
+            },
+        ),
+        _disagreement,
+    ),
+    {
+        "train_y": Array("int32", ("training samples",), low=0),
+        "test_y": Array("int32", ("test samples",), low=0),
+        "train_x": Array("float16", ("training samples", "width"), optional=True),
+        "test_x": Array("float16", ("test samples", "width"), optional=True),
+        "columns": Array("int32", ("_columns", 5), optional=True),  # of coded features, see dsal.data.coding
+        "codes": Array("uint8", ("_bytes",), optional=True),
+        "unit": Array("float32", (1,), optional=True),
+    },
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,7 +239,7 @@ def read_features(path: str | os.PathLike[str], features: str | None = None) -> 
         FileNotFoundError: there is no such file.
         FileFormatError: the file is torn, changed, or holds something else.
     """
-    arrays, meta = load_tensors(path, kind=_KIND)
+    arrays, meta = load_tensors(path, SCHEMA)
     try:
         train_y, test_y = (arrays[name].astype(np.int64) for name in ("train_y", "test_y"))
         if "codes" in arrays:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from dsal.errors import FileFormatError
 from dsal.evaluation.protocol import PhaseProgress, PhaseResult
 from dsal.methods import Method, State
+from dsal.schema import ANY_ARRAY, ANY_TABLE, Array, Each, Flag, Maybe, Number, Record, Ruled, Schema
 from dsal.store import load_tensors, save_tensors
 
 _KIND = "run state"
@@ -85,15 +86,43 @@ def load_checkpoint(path: Path) -> Checkpoint | None:
     """
     if not path.exists():
         return None
-    arrays, facts = load_tensors(path, kind=_KIND)
-    try:
-        results = tuple(
-            PhaseResult(k, arrays[f"counts{k}"], float(learn), float(evaluate))
-            for k, (learn, evaluate) in zip(facts["phases"], arrays["seconds"], strict=True)
-        )
-        own = {name.removeprefix("method."): array for name, array in arrays.items() if name.startswith("method.")}
-        state = None if facts["finished"] else State(own, facts["method"])
-        phase, learned = facts.get("inside") or (facts["phases"][-1] + 1, 0.0)
-        return Checkpoint(results, state, facts["stored_bytes"], phase, learned)
-    except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise FileFormatError(f"{path} is not the state of a run: {error!r}. Delete it to begin again.") from error
+    arrays, facts = load_tensors(path, SCHEMA)
+    results = tuple(
+        PhaseResult(k, arrays[f"counts{k}"], float(learn), float(evaluate))
+        for k, (learn, evaluate) in zip(facts["phases"], arrays["seconds"], strict=True)
+    )
+    own = {name.removeprefix("method."): array for name, array in arrays.items() if name.startswith("method.")}
+    state = None if facts["finished"] else State(own, facts["method"])
+    phase, learned = facts.get("inside") or (facts["phases"][-1] + 1, 0.0)
+    return Checkpoint(results, state, facts["stored_bytes"], phase, learned)
+
+
+def _disagreement(facts: dict[str, Any]) -> str | None:
+    inside, phases = facts.get("inside"), facts["phases"]
+    if phases != sorted(set(phases)):
+        return "phases do not count up"
+    if inside is None and not phases:
+        return "it neither has a phase nor is inside of one"
+    if inside is not None and (len(inside) != 2 or not isinstance(inside[0], int) or inside[0] < 0 or inside[1] < 0):
+        return "inside must be the number of a phase and the seconds it has taken"
+    return None if facts["finished"] or "method" in facts else "it lacks the state of the method"
+
+
+def _arrays(facts: dict[str, Any]) -> dict[str, Array]:
+    counts = {f"counts{k}": Array("int32", (f"seen {k}", f"seen {k}"), low=0) for k in facts["phases"]}
+    return {**counts, "seconds": Array("float64", (len(facts["phases"]), 2), low=0), r"method\..*": ANY_ARRAY}
+
+
+_PHASE = Number(0, 10**6, whole=True)
+SCHEMA = Schema(
+    _KIND,
+    Ruled(
+        Record(
+            {"phases": Each(_PHASE, most=10**5), "stored_bytes": Number(0, 2**60, whole=True), "finished": Flag()},
+            optional={"inside": Maybe(Each(Number(0, 1e9), 2, 2)), "method": ANY_TABLE},
+        ),
+        _disagreement,
+    ),
+    _arrays,
+)
+"""What the file must hold; the method checks its own part of it when it is restored."""

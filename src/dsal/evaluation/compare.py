@@ -8,12 +8,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dsal.errors import FileFormatError
 from dsal.evaluation.experiment import Experiment, option_hints
 from dsal.evaluation.trials import PHASES, Ground, Trial, best, tune
 from dsal.methods import METHODS
-from dsal.store import atomic_write
+from dsal.schema import ANY_TABLE, Anything, Each, Record
+from dsal.store import atomic_write, read_json
 
+_TUNING = Record(
+    {}, rest=Record({"protocol": ANY_TABLE, "trials": Each(ANY_TABLE), "chosen": ANY_TABLE}, rest=Anything())
+)
 Options = Mapping[str, Any]
 
 
@@ -69,13 +72,8 @@ def tune_once(experiment: Experiment, ground: Ground, out: Path) -> Iterator[Tri
 def read_tuning(out: Path) -> dict[str, Any]:
     """What tuning has found so far, by method: ``protocol``, ``trials`` and the options ``chosen``."""
     path = out / "tuning.json"
-    if not path.exists():
-        return {}
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise FileFormatError(f"{path} is torn or not JSON: {error}. Delete it to tune again.") from error
-    return dict(found)
+    found: dict[str, Any] = read_json(path, _TUNING) if path.exists() else {}
+    return found
 
 
 def write_comparison(out: Path, documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -20,7 +20,10 @@ from dsal.evaluation.protocol import PhaseProgress, PhaseResult, run_phases
 from dsal.evaluation.provenance import provenance
 from dsal.evaluation.results import write_results
 from dsal.methods import METHODS
-from dsal.store import atomic_write
+from dsal.schema import Anything, Maybe, Record, Text
+from dsal.store import atomic_write, read_json
+
+_RECORD = Record({"data_sha256": Text(64), "weights_sha256": Maybe(Text(64))}, rest=Anything())
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ def run_experiment(
         if checkpoint is None or checkpoint.state is None:
             method, start, learned = setting.build_method(seed), 0, 0.0
         else:
-            method = METHODS.get(setting.experiment.method).from_state(checkpoint.state)
+            method = METHODS.get(setting.experiment.method).restore(checkpoint.state, path)
             start, learned = checkpoint.phase, checkpoint.learned
         saved = monotonic()
         every = setting.experiment.eval_every
@@ -100,7 +103,7 @@ def _open_folder(setting: Setting, out: Path, team: Team, *, resume: bool) -> di
     state, origin = out / "state", provenance(setting, team)
     record = state / "run.json"
     if resume and record.is_file():
-        before: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
+        before: dict[str, Any] = read_json(record, _RECORD)
         for key in ("data_sha256", "weights_sha256"):
             if before[key] != origin[key]:
                 raise InputError(f"{out} cannot be resumed: {key} was {before[key]} and is now {origin[key]}")

@@ -18,9 +18,24 @@ from dsal.evaluation.experiment import Setting, prepare
 from dsal.evaluation.provenance import provenance
 from dsal.experiments.plan import Need, Plan, named_file
 from dsal.experiments.training import MAIN, Measurement, train
-from dsal.store import atomic_write, load_tensors, save_tensors
+from dsal.schema import ANY_TABLE, Array, Number, Record, Schema
+from dsal.store import atomic_write, load_tensors, read_json, save_tensors
 
 _KIND = "training of a reproduction"
+_SCHEMA = Schema(
+    _KIND,
+    Record({"provenance": ANY_TABLE, "seconds": Number(0, 1e9), "stored_bytes": Number(0, 2**60, whole=True)}),
+    {
+        "hits": Array("int32", ("phases", "classes"), low=0),
+        "grid": Array("int32", ("ratios", "classes"), low=0),
+        "totals": Array("int32", ("classes",), low=0),
+        "best": Array("int32", ("samples", "shown"), low=0),
+        "scores": Array("float64", ("samples", "shown")),
+        "seconds": Array("float64", ("phases", 2), low=0),
+        r"counts\d+": Array("int32", ("_seen", "_seen"), low=0, optional=True),
+    },
+)
+_DATA = Record({}, rest=ANY_TABLE)
 _TOGETHER = 3  # compensation streams on one main stream: each takes another d x d matrix
 
 
@@ -52,7 +67,7 @@ class Archive:
         """
         self.out.mkdir(parents=True, exist_ok=True)
         path = self.out / "data.json"
-        stored = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        stored = read_json(path, _DATA) if path.is_file() else {}
         for need in {need.dataset: need for need in needs}.values():
             setting, name = self.setting(need), named_file(need.dataset)
             options = ("expansion_size", "gamma", "compensation", "class_order", "features")
@@ -116,14 +131,14 @@ class Archive:
     def total_seconds(self) -> float:
         """What all trainings in the folder took together."""
         files = (self.out / "trainings").glob("*/*.safetensors")
-        return float(sum(load_tensors(path, kind=_KIND)[1]["seconds"] for path in files if path.stem != MAIN))
+        return float(sum(load_tensors(path, _SCHEMA)[1]["seconds"] for path in files if path.stem != MAIN))
 
     def _path(self, need: Need, name: str) -> Path:
         folder = f"{named_file(need.dataset)}-k{need.phases}-seed{need.seed}"
         return self.out / "trainings" / folder / f"{name}.safetensors"
 
     def _load(self, path: Path) -> tuple[Measurement, dict[str, Any]]:
-        arrays, facts = load_tensors(path, kind=_KIND)
+        arrays, facts = load_tensors(path, _SCHEMA)
         counts = tuple(arrays[f"counts{k}"] for k in range(len(arrays["hits"])) if f"counts{k}" in arrays)
         own = {name: arrays[name] for name in _ARRAYS}
         return Measurement(**own, counts=counts, stored_bytes=facts["stored_bytes"]), facts["provenance"]

@@ -14,7 +14,8 @@ from dsal.experiments.archive import Archive
 from dsal.experiments.item import Item
 from dsal.experiments.plan import Plan
 from dsal.registry import Registry
-from dsal.store import atomic_write
+from dsal.schema import ANY_TABLE
+from dsal.store import atomic_write, read_json
 
 ITEMS: Registry[Item] = Registry("table or figure")
 for _module in (table1, table2, fig3, fig4, fig5, fig6):
@@ -80,7 +81,7 @@ def read_summaries(out: Path) -> dict[str, dict[str, Any]]:
     for item in chosen_items([ALL]):
         path = out / f"{item.name}.json"
         if path.is_file():
-            documents[item.name] = json.loads(path.read_text(encoding="utf-8"))
+            documents[item.name] = read_json(path, ANY_TABLE)
     return documents
 
 

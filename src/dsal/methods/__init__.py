@@ -4,7 +4,7 @@ from dsal.methods.acil import ACIL
 from dsal.methods.air import AIR
 from dsal.methods.contract import Method, Phase, State
 from dsal.methods.ds_al import DSAL
-from dsal.methods.features.arrays import ArrayMethod
+from dsal.methods.features.arrays import ArrayMethod, keeps
 from dsal.methods.features.method import FeatureMethod
 from dsal.methods.fecam import FeCAM
 from dsal.methods.fetril import FeTrIL, FeTrILFC
@@ -35,4 +35,4 @@ METHODS.register("joint-ridge")(JointRidge)
 METHODS.register("joint-logistic")(JointLogistic)
 METHODS.register("sgd-head")(SGDHead)
 
-__all__ = ["METHODS", "ArrayMethod", "FeatureMethod", "Method", "Phase", "State"]
+__all__ = ["METHODS", "ArrayMethod", "FeatureMethod", "Method", "Phase", "State", "keeps"]

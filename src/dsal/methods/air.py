@@ -13,7 +13,18 @@ from dsal.blas import backend_for
 from dsal.defaults import EXPANSION_SIZE, GAMMA
 from dsal.errors import InputError
 from dsal.expansion import RandomProjection
-from dsal.methods.features.arrays import Array, ArrayMethod, Labels, grown, nothing
+from dsal.methods.features.arrays import (
+    COUNTS,
+    GRAM,
+    PROJECTION,
+    TARGETS,
+    Array,
+    ArrayMethod,
+    Labels,
+    grown,
+    keeps,
+    nothing,
+)
 from dsal.methods.features.gram import add_rows, relu_scores, solve
 from dsal.methods.features.method import Features
 
@@ -32,7 +43,7 @@ class AIR(ArrayMethod):
         seed: of the expansion.
     """
 
-    learned = ("counts_", "projection_", "gram_", "targets_")
+    learned = keeps(counts_=COUNTS, projection_=PROJECTION, gram_=GRAM, targets_=TARGETS)
     seed_varies = "the random expansion"
     trials = tuple({"gamma": value} for value in (0.1, 0.01, 1.0, 10.0, 100.0, 1000.0))
 

@@ -20,6 +20,7 @@ from dsal.data.samples import Samples
 from dsal.distributed import ALONE, Team
 from dsal.errors import FileFormatError, InputError
 from dsal.progress import Progress
+from dsal.schema import ANY_TABLE, Record, Schema, Text
 from dsal.store import StrPath, load_tensors, save_tensors
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 Self = TypeVar("Self", bound="Method")
 
 _KIND = "method"
+_SCHEMA = Schema(_KIND, Record({"class": Text(200), "facts": ANY_TABLE}), None)
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,19 @@ class Method(ABC):
     @classmethod
     @abstractmethod
     def from_state(cls: type[Self], state: State) -> Self:
-        """The method whose :meth:`state` this was."""
+        """The method whose :meth:`state` this was; an error of any kind where it is not."""
+
+    @classmethod
+    def restore(cls: type[Self], state: State, source: StrPath) -> Self:
+        """The method whose :meth:`state` was read from the file ``source``.
+
+        Raises:
+            FileFormatError: it is no state of this method.
+        """
+        try:
+            return cls.from_state(state)
+        except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError) as error:
+            raise FileFormatError(f"{source} holds no usable state of {cls.__name__}: {error}") from error
 
     def save(self, path: StrPath) -> None:
         """Write the state to one file, atomically."""
@@ -144,7 +158,7 @@ class Method(ABC):
     @classmethod
     def load(cls: type[Self], path: StrPath) -> Self:
         """Read what :meth:`save` wrote."""
-        arrays, meta = load_tensors(path, kind=_KIND)
+        arrays, meta = load_tensors(path, _SCHEMA)
         if meta["class"] != cls.__name__:
             raise FileFormatError(f"{path} holds the state of {meta['class']}, not of {cls.__name__}")
-        return cls.from_state(State(arrays, meta["facts"]))
+        return cls.restore(State(arrays, meta["facts"]), path)

@@ -8,10 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsal.errors import InputError
-from dsal.methods.features.arrays import Array, ArrayMethod, grown, nothing
+from dsal.methods.features.arrays import COUNTS, MEANS, Array, ArrayMethod, grown, keeps, nothing
 from dsal.methods.features.geometry import check_exponent, floor_of, raised, unit_rows
 from dsal.methods.features.method import Features
 from dsal.methods.features.moments import added_scatter, update_means
+from dsal.schema import Array as Kept
+from dsal.schema import triangle
 
 
 class FeCAM(ArrayMethod):
@@ -31,7 +33,13 @@ class FeCAM(ArrayMethod):
         off_diagonal: b.
     """
 
-    learned = ("floor_", "counts_", "means_", "power_means_", "scatters_")
+    learned = keeps(
+        floor_=Kept("float64", ("features",), high=0),
+        counts_=COUNTS,
+        means_=MEANS,
+        power_means_=MEANS,
+        scatters_=Kept("float64", ("classes", triangle("features"))),
+    )
     takes_returning_classes = True
     trials = tuple(
         {"power": p, "diagonal": a, "off_diagonal": a}
@@ -69,7 +77,10 @@ class FeCAM(ArrayMethod):
         centres = unit_rows(raised(self.means_, self.floor_, self.power))
         scores = np.empty((len(X), self.classes_seen))
         for label, centre in enumerate(centres):
-            half = np.linalg.cholesky(self._correlation(label))
+            try:
+                half = np.linalg.cholesky(self._correlation(label))
+            except np.linalg.LinAlgError as error:
+                raise InputError(f"the covariance of class {label} is not positive definite: raise diagonal") from error
             scores[:, label] = -(np.linalg.solve(half, (samples - centre).T) ** 2).sum(axis=0)
         return scores
 

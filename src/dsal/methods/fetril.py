@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsal.errors import InputError
-from dsal.methods.features.arrays import Array, ArrayMethod, Labels, grown, nothing
+from dsal.methods.features.arrays import COUNTS, LINEAR, MEANS, Array, ArrayMethod, Labels, grown, keeps, nothing
 from dsal.methods.features.geometry import squared_distances, unit_rows
 from dsal.methods.features.linear_sgd import check_training, linear_scores, train_linear
 from dsal.methods.features.method import Features
@@ -40,7 +40,7 @@ def translated(X: Array, y: Labels, classes: Sequence[int], means: Array) -> tup
 class _FeTrIL(ArrayMethod):
     """A linear classifier, trained anew in each phase on unit vectors: real ones of new classes, moved ones of old."""
 
-    learned = ("counts_", "means_", "weights_")
+    learned = keeps(counts_=COUNTS, means_=MEANS, weights_=LINEAR)
 
     def __init__(self) -> None:
         self.counts_, self.means_ = nothing(0, dtype=np.int64), nothing()

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsal.errors import InputError
-from dsal.methods.features.arrays import Array, ArrayMethod, Labels, nothing
+from dsal.methods.features.arrays import COUNTS, MEANS, Array, ArrayMethod, Labels, keeps, nothing
 from dsal.methods.features.geometry import check_exponent, floor_of, raised, squared_distances, unit_rows
 from dsal.methods.features.method import Features
 from dsal.methods.features.moments import update_means
+from dsal.schema import Array as Kept
 
 ITERATIONS = 200
 
@@ -27,7 +28,13 @@ class _IVoro(ArrayMethod):
 
     parametrised: ClassVar[bool]
     divided: ClassVar[bool]
-    learned = ("floor_", "counts_", "means_", "starts_", "heads_")
+    learned = keeps(
+        floor_=Kept("float64", ("_features",), high=0),
+        counts_=COUNTS,
+        means_=MEANS,
+        starts_=Kept("int64", ("phases",), low=0),
+        heads_=Kept("float64", ("_classes", "_features")),
+    )
 
     def __init__(self, power: float, penalty: float) -> None:
         check_exponent(power)
@@ -51,6 +58,15 @@ class _IVoro(ArrayMethod):
             self.heads_ = np.concatenate([self.heads_.reshape(-1, rows.shape[1]), head])
             self.starts_ = np.append(self.starts_, classes[0])
         self.floor_, self.counts_, self.means_ = floor, counts, means
+
+    def check_learned(self) -> None:
+        starts, shape = self.starts_.tolist(), self.means_.shape if self.divided else (0, 0)
+        if starts != sorted(set(starts)) or (self.divided and starts[:1] != [0]) or self.heads_.shape != shape:
+            raise InputError("the heads are not those of phases that follow one another")
+        if len(self.floor_) != (self.means_.shape[1] if self.parametrised else 0):
+            raise InputError("the floor is not that of the features")
+        if starts and starts[-1] >= self.classes_seen:
+            raise InputError(f"a phase starts with class {starts[-1]}, but there are {self.classes_seen} classes")
 
     def _measured(self, X: Array, floor: Array) -> Array:
         return unit_rows(raised(X, floor, self.power)) if self.parametrised else X

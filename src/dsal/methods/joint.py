@@ -11,8 +11,14 @@ from numpy.typing import NDArray
 from dsal.defaults import EXPANSION_SIZE, GAMMA
 from dsal.errors import InputError
 from dsal.methods.acil import ACIL
-from dsal.methods.features.arrays import Array, ArrayMethod, grown, nothing
+from dsal.methods.features.arrays import MEANS, Array, ArrayMethod, grown, keeps, nothing
 from dsal.methods.features.method import Features
+from dsal.schema import Array as Kept
+
+SAMPLES = {
+    "samples_": Kept("float32", ("samples", "features")),
+    "labels_": Kept("int64", ("samples",), low=0),
+}
 
 
 class _Joint(ArrayMethod):
@@ -37,6 +43,10 @@ class _Joint(ArrayMethod):
         self._fit(samples, labels)
         self.samples_, self.labels_ = samples, labels
 
+    def check_learned(self) -> None:
+        if not np.isin(range(min(self.classes_seen, len(self.labels_) + 1)), self.labels_).all():
+            raise InputError("the labels are not those of classes 0, 1, 2 ... with samples of each")
+
     @abstractmethod
     def _fit(self, X: Features, y: NDArray[np.int64]) -> None:
         """Train on all samples so far: X (n, d) of classes y (n,)."""
@@ -51,7 +61,7 @@ class JointRidge(_Joint):
         seed: of the expansion.
     """
 
-    learned = ("samples_", "labels_")
+    learned = keeps(**SAMPLES)
     seed_varies = "the random expansion"
     trials = tuple({"gamma": value} for value in (0.1, 0.01, 1.0, 10.0, 100.0, 1000.0))
 
@@ -82,7 +92,7 @@ class JointLogistic(_Joint):
         penalty: C of scikit-learn; larger fits closer.
     """
 
-    learned = ("samples_", "labels_", "weights_", "bias_")
+    learned = keeps(**SAMPLES, weights_=MEANS, bias_=Kept("float64", ("classes",)))
     trials = tuple({"penalty": value} for value in (1.0, 0.001, 0.01, 0.1, 0.3, 10.0))
 
     def __init__(self, *, penalty: float = 1.0) -> None:

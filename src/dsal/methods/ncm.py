@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsal.errors import UnknownNameError
-from dsal.methods.features.arrays import Array, ArrayMethod, nothing
+from dsal.methods.features.arrays import COUNTS, MEANS, Array, ArrayMethod, keeps, nothing
 from dsal.methods.features.geometry import squared_distances, unit_rows
 from dsal.methods.features.method import Features
 from dsal.methods.features.moments import update_means
@@ -21,7 +21,7 @@ class NCM(ArrayMethod):
         metric: ``euclidean`` or ``cosine``.
     """
 
-    learned = ("counts_", "means_")
+    learned = keeps(counts_=COUNTS, means_=MEANS)
     takes_returning_classes = True
     trials = ({"metric": "euclidean"}, {"metric": "cosine"})
 

@@ -12,9 +12,10 @@ from torch import Tensor
 from dsal.blas import Backend, LinAlgError, backend_for
 from dsal.defaults import EXPANSION_SIZE
 from dsal.errors import InputError
-from dsal.methods.features.arrays import Array, ArrayMethod, Labels, grown, nothing
+from dsal.methods.features.arrays import GRAM, PROJECTION, TARGETS, Array, ArrayMethod, Labels, grown, keeps, nothing
 from dsal.methods.features.gram import add_rows, factored, one_hot, relu_blocks, relu_scores, solve
 from dsal.methods.features.method import Features
+from dsal.schema import Array as Kept
 
 PENALTIES = tuple(10.0**e for e in range(-8, 9))
 
@@ -31,7 +32,7 @@ class RanPAC(ArrayMethod):
         seed: of P and of the split.
     """
 
-    learned = ("projection_", "gram_", "targets_", "penalty_")
+    learned = keeps(projection_=PROJECTION, gram_=GRAM, targets_=TARGETS, penalty_=Kept("float64", (), low=0))
     takes_returning_classes = True
     seed_varies = "the random projection and the split that chooses the penalty"
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dsal.methods.features.arrays import Array, ArrayMethod, grown, nothing
+from dsal.methods.features.arrays import LINEAR, Array, ArrayMethod, grown, keeps, nothing
 from dsal.methods.features.linear_sgd import check_training, linear_scores, train_linear
 from dsal.methods.features.method import Features
 
@@ -22,7 +22,7 @@ class SGDHead(ArrayMethod):
         seed: of the order of samples.
     """
 
-    learned = ("weights_",)
+    learned = keeps(weights_=LINEAR)
     takes_returning_classes = True
     seed_varies = "the order of samples"
     trials = tuple({"learning_rate": rate, "epochs": epochs} for rate in (0.1, 0.01, 0.001) for epochs in (10, 3))

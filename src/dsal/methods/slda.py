@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsal.errors import InputError
-from dsal.methods.features.arrays import Array, ArrayMethod, nothing
+from dsal.methods.features.arrays import COUNTS, MEANS, Array, ArrayMethod, keeps, nothing
 from dsal.methods.features.method import Features
 from dsal.methods.features.moments import added_scatter, update_means
+from dsal.schema import Array as Kept
 
 
 class SLDA(ArrayMethod):
@@ -24,7 +25,7 @@ class SLDA(ArrayMethod):
         shrinkage: e.
     """
 
-    learned = ("counts_", "means_", "covariance_")
+    learned = keeps(counts_=COUNTS, means_=MEANS, covariance_=Kept("float64", ("features", "features")))
     takes_returning_classes = True
     trials = tuple({"shrinkage": value} for value in (1e-4, 1e-2, 0.1, 0.3, 0.6, 0.9))
 

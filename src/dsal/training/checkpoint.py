@@ -15,10 +15,22 @@ from typing import Any
 import torch
 
 from dsal.errors import FileFormatError, InputError
+from dsal.schema import ANY_TABLE, Array, Each, Maybe, Number, Record, Schema, like
 from dsal.store import load_tensors, save_tensors
 from dsal.training.loop import BaseTraining, EpochResult
 
 KIND = "training checkpoint"
+_PERCENT = Number(0, 100)
+_EPOCH = Record(
+    {
+        "epoch": Number(1, 10**9, whole=True),
+        "epochs": Number(1, 10**9, whole=True),
+        "loss": Number(),
+        "accuracy": _PERCENT,
+        "held_out_accuracy": Maybe(_PERCENT),
+        "seconds": Number(0),
+    }
+)
 
 
 def save_checkpoint(path: Path, training: BaseTraining) -> None:
@@ -40,11 +52,7 @@ def load_checkpoint(path: Path, training: BaseTraining) -> None:
         InputError: the checkpoint is of another training; says what differs.
         FileFormatError: the file is torn or not a checkpoint.
     """
-    tensors, meta = training.team.told(partial(load_tensors, path, kind=KIND))
-    theirs, mine = meta["identity"], _identity(training)
-    differing = [f"{key}: {theirs.get(key)} there, {mine[key]} here" for key in mine if theirs.get(key) != mine[key]]
-    if differing:
-        raise InputError(f"{path} is a checkpoint of another training ({'; '.join(differing)}); choose another output")
+    tensors, meta = training.team.told(partial(load_tensors, path, _schema(training, path)))
     model, rest = {}, {}
     for name, value in tensors.items():
         part, _, own = name.partition(".")
@@ -59,6 +67,29 @@ def load_checkpoint(path: Path, training: BaseTraining) -> None:
         training.fit.restore(rest, {"done": done, "scaler": meta["scaler"]})
     except (KeyError, RuntimeError, TypeError) as error:
         raise FileFormatError(f"{path} is not a usable checkpoint: {error}") from error
+
+
+def _schema(training: BaseTraining, path: Path) -> Schema:
+    """What a checkpoint of this training must hold."""
+
+    def arrays(facts: dict[str, Any]) -> dict[str, Array]:
+        theirs, mine = facts["identity"], _identity(training)
+        differing = [
+            f"{key}: {theirs.get(key)} there, {mine[key]} here" for key in mine if theirs.get(key) != mine[key]
+        ]
+        if differing:
+            raise InputError(
+                f"{path} is a checkpoint of another training ({'; '.join(differing)}); choose another output"
+            )
+        fit = training.fit
+        average = {} if fit.average is None else fit.average.state_dict()
+        return {
+            **like(training.model.state_dict(), "model."),
+            **like(average, "average."),
+            **like(dict(fit.module.named_parameters()), "momentum.", optional=True),
+        }
+
+    return Schema(KIND, Record({"identity": ANY_TABLE, "history": Each(_EPOCH), "scaler": ANY_TABLE}), arrays)
 
 
 def _identity(training: BaseTraining) -> dict[str, Any]:

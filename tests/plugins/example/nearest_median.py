@@ -6,13 +6,14 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from dsal.methods import ArrayMethod
+from dsal.methods import ArrayMethod, keeps
+from dsal.schema import Array
 
 
 class NearestMedian(ArrayMethod):
     """Scores -|x - median_c|, by the norm of order 1 or 2."""
 
-    learned = ("medians_",)  # the arrays that make up its memory
+    learned = keeps(medians_=Array("float64", ("classes", "features")))  # its whole memory
     trials = ({"order": 1}, {"order": 2})  # what `dsal compare` tries out, defaults first
 
     def __init__(self, *, order: Literal[1, 2] = 1) -> None:

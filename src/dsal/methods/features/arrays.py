@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dsal.data.samples import Samples
+from dsal.errors import InputError
 from dsal.hints import fit, keyword_hints, plain
-from dsal.methods.contract import Self, State
-from dsal.methods.features.method import FeatureMethod
+from dsal.methods.contract import State
+from dsal.methods.features.method import FeatureMethod, Features
+from dsal.schema import Array as Kept
+from dsal.schema import check_arrays, triangle
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
+
+Own = TypeVar("Own", bound="ArrayMethod")
+COUNTS = Kept("int64", ("classes",), low=1)
+MEANS = Kept("float64", ("classes", "features"))
+PROJECTION = Kept("float64", ("features", "expansion_size"))
+GRAM = Kept("float64", (triangle("expansion_size"),))
+TARGETS = Kept("float64", ("expansion_size", "classes"))
+LINEAR = Kept("float32", ("classes", "features and a bias"))
+
+
+def keeps(**arrays: Kept) -> Mapping[str, Kept]:
+    """The arrays of a method by name, for :attr:`ArrayMethod.learned`."""
+    return arrays
 
 
 class ArrayMethod(FeatureMethod):
@@ -22,7 +40,8 @@ class ArrayMethod(FeatureMethod):
     A subclass sets the arrays in its constructor, with no rows yet, and afterwards in ``_learn`` alone.
     """
 
-    learned: ClassVar[tuple[str, ...]]
+    learned: ClassVar[Mapping[str, Kept]]
+    """The arrays, and what they must be once something was learned; an axis may have the name of an option."""
     keeps_samples: ClassVar[bool] = False
     dtype = np.float64
 
@@ -34,17 +53,33 @@ class ArrayMethod(FeatureMethod):
     def _scores(self, X: Array) -> Array:
         """Scores (n, classes_seen) of features (n, d); at least one class has been seen."""
 
+    def _ready(self, samples: Samples | Features) -> Features:
+        X = super()._ready(samples)
+        for name, kept in self.learned.items():
+            if kept.shape and "features" in kept.shape:
+                width = getattr(self, name).shape[kept.shape.index("features")]
+                if X.ndim != 2 or X.shape[1] != width:
+                    raise InputError(f"expected features of shape (n, {width}), got {X.shape}")
+        return X
+
     def state(self) -> State:
         options = {name: plain(name, getattr(self, name)) for name in keyword_hints(type(self))}
         return State({name: getattr(self, name) for name in self.learned}, options)
 
     @classmethod
-    def from_state(cls: type[Self], state: State) -> Self:
+    def from_state(cls: type[Own], state: State) -> Own:
         hints = keyword_hints(cls)
         method = cls(**{name: fit(name, value, hints[name]) for name, value in state.facts.items()})
-        for name, array in state.arrays.items():
-            setattr(method, name, array)
+        if any(array.size for array in state.arrays.values() if array.ndim):
+            sizes = {name: value for name, value in state.facts.items() if type(value) is int}
+            check_arrays(state.arrays, cls.learned, sizes)
+            for name, array in state.arrays.items():
+                setattr(method, name, array)
+            method.check_learned()
         return method
+
+    def check_learned(self) -> None:
+        """Raise :class:`InputError` if arrays that were read from a file do not fit together; their shapes do."""
 
 
 def nothing(*shape: int, dtype: type = np.float64) -> NDArray[Any]:

@@ -73,4 +73,6 @@ def _softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def linear_scores(X: Array, weights: NDArray[np.float32]) -> Array:
     """X (n, d) through weights (c, d + 1): (n, c)."""
+    if X.shape[1] + 1 != weights.shape[1]:
+        raise InputError(f"expected features of shape (n, {weights.shape[1] - 1}), got {X.shape}")
     return X @ weights[:, :-1].T.astype(np.float64) + weights[:, -1]

@@ -1,0 +1,80 @@
+"""Damaged and lying files over every reader: refused by a named error, or harmless; no hang, no memory, no NaN."""
+
+from __future__ import annotations
+
+import resource
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.fuzz.mutate import break_bytes
+from tests.fuzz.readers import READERS, copy
+
+from dsal.errors import DSALError
+
+SECONDS = 30  # that reading and using a file of some kilobytes may take
+MEMORY = 2**30  # that it may take
+SHORT, LONG = 20, 10_000 // len(READERS) + 1
+
+
+@contextmanager
+def bounded() -> Iterator[None]:
+    """Whoever takes too long or too much memory fails."""
+
+    def expired(*_: object) -> None:
+        raise AssertionError(f"not done after {SECONDS} seconds")
+
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limits, handler = resource.getrlimit(resource.RLIMIT_AS), signal.signal(signal.SIGALRM, expired)
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY, limits[1]))
+    signal.alarm(SECONDS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+        signal.signal(signal.SIGALRM, handler)
+
+
+def finite(answer: Any) -> bool:
+    """Whether all numbers of an answer are finite."""
+    if isinstance(answer, (list, tuple)):
+        return all(map(finite, answer))
+    return answer is None or bool(np.isfinite(answer).all())
+
+
+def fuzz(name: str, mutations: int, tmp_path: Path) -> None:
+    reader, good, bad = READERS[name], tmp_path / "good", tmp_path / "bad"
+    good.mkdir()
+    reader.make(good)
+    assert finite(reader.use(good))
+    refused = 0
+    for number in range(mutations):
+        copy(good, bad)
+        random = np.random.default_rng(number)
+        what = (reader.lie if number % 2 else break_bytes)(bad / reader.file, random)
+        try:
+            with bounded():
+                answer = reader.use(bad)
+        except DSALError:
+            refused += 1
+        except BaseException as error:
+            raise AssertionError(f"{name}, mutation {number} ({what}): {error!r}") from error
+        else:
+            assert finite(answer), f"{name}, mutation {number} ({what}) answers with NaN or infinities"
+    assert refused > mutations / 4  # the mutations do bite
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_mutated_files(name: str, tmp_path: Path) -> None:
+    fuzz(name, SHORT, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", READERS)
+def test_ten_thousand_mutated_files(name: str, tmp_path: Path) -> None:
+    fuzz(name, LONG, tmp_path)
