@@ -13,6 +13,7 @@ from dsal.blas import Backend, Lapack, Torch
 from dsal.data import Scenario
 from dsal.data.features import FeatureSet
 from dsal.defaults import COMPENSATION
+from dsal.errors import InputError
 from dsal.evaluation.experiment import Experiment, Setting
 from dsal.expansion import RandomProjection
 from dsal.experiments import auto
@@ -81,6 +82,9 @@ def test_a_row_of_weight_two_is_a_row_learned_twice(sample: FeatureSet) -> None:
     assert (one.choice.wrong == other.choice.wrong).all()
     torch.testing.assert_close(one.left_out, other.left_out)
     torch.testing.assert_close(one.weights, other.weights)
+    x, y = torch.relu(expansion(features)), (columns[:, None] == torch.arange(10)).double()
+    exact = solve(weight.sqrt()[:, None] * x, weight.sqrt()[:, None] * y, other.choice.gamma)
+    torch.testing.assert_close(other.weights, exact, rtol=1e-8, atol=1e-9)
 
 
 def test_the_least_gamma_that_answers_as_well_as_the_best_is_chosen() -> None:
@@ -93,6 +97,21 @@ def test_the_least_gamma_that_answers_as_well_as_the_best_is_chosen() -> None:
     assert choice(60, 40, 20) == 10.0
     assert choice(60, 21, 20) == 1.0  # one row more is no more than chance
     assert choice(21, 60, 20) == 0.1
+
+
+def test_a_gamma_of_zero_is_refused(sample: FeatureSet) -> None:
+    x, y = expanded(sample, 60)
+    with pytest.raises(InputError, match="above 0"):
+        RidgePath(x.T @ x, x.T @ y, Lapack()).weights(0.0)
+
+
+def test_the_memory_of_choosing_is_asked_for(sample: FeatureSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr("dsal.tuning.require", lambda needed, *_: asked.append(needed))
+    rows = Block(torch.eye(3).double(), torch.tensor([0, 1, 0]))
+    identity = RandomProjection(torch.eye(3).double())
+    choose_gamma(lambda size: iter([rows]), rows, identity, resolve("relu"), torch.arange(2), Lapack(), gammas=(1.0,))
+    assert asked == [5 * 8 * 3**2]  # five squares in float64
 
 
 def test_what_is_not_finite_is_wrong() -> None:

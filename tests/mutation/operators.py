@@ -48,6 +48,9 @@ NAMES = {
 SKIPPED = ("annotation", "returns", "decorator_list", "type_params", "bases")
 """Parts of a program that do not decide what it computes."""
 
+UNSEEN = ("device", "strict", "check_finite")
+"""Keywords that are not changed: where, and with what checks, is not what is computed."""
+
 
 @dataclass(frozen=True)
 class Mutant:
@@ -106,7 +109,7 @@ def _sites(node: ast.AST, inside: str = "", statement: str = "") -> Iterator[tup
         for index, child in enumerate(value) if isinstance(value, list) else [(None, value)]:
             if not isinstance(child, ast.stmt | ast.expr | ast.comprehension | ast.keyword | ast.arguments):
                 continue
-            if _is_remark(child):
+            if _is_remark(child) or (isinstance(child, ast.keyword) and child.arg in UNSEEN):
                 continue
             within, first = inside, statement
             if isinstance(child, ast.stmt):
@@ -162,7 +165,8 @@ def _changed(node: ast.AST) -> Iterator[ast.AST]:
             elif isinstance(new, ast.Attribute) and new.attr == "T":
                 yield new.value
         case ast.Call() if new.keywords:
-            for position in range(len(new.keywords)):
-                other = copy.deepcopy(new)
-                del other.keywords[position]
-                yield other
+            for position, keyword in enumerate(new.keywords):
+                if keyword.arg not in UNSEEN:
+                    other = copy.deepcopy(new)
+                    del other.keywords[position]
+                    yield other

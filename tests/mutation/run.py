@@ -36,8 +36,9 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "scoring": ("tests/core/test_scoring.py",),
     "classifier/calibration": ("tests/core/test_calibration.py",),
     "streams": ("tests/core/test_learner.py", "-k", "not batch_size"),
-    "tuning": ("tests/test_tuning.py", "tests/test_auto.py"),
+    "tuning": ("tests/test_tuning.py", "tests/test_auto.py", "tests/methods/test_analytic.py"),
     "ridge": ("tests/core/test_ridge.py", "-k", "not five_hundred and not real_features"),
+    "left_out": ("tests/core/test_learner.py", "tests/test_auto.py"),
     "learner": ("tests/core/test_learner.py", "tests/test_auto.py", "tests/core/test_classifier.py"),
 }
 """Modules under ``src/dsal``, and arguments for pytest: the tests that must notice, without those that take long."""

@@ -17,6 +17,7 @@ from .run import ROOT, TARGETS, equivalents
         ("x = not a or -b", ["not a or -b -> not a and -b", "not a -> a", "-b -> b"]),
         ("x = f(1) + f(1)", ["f(1) + f(1) -> f(1) - f(1)", "1 -> 0", "1 -> 2", "1 -> 0 (2)", "1 -> 2 (2)"]),
         ("x += y", ["x += y -> x -= y", "x += y -> nothing"]),
+        ("x = f(strict=True)", []),
         ("f(x, flag=y)", ["f(x, flag=y) -> nothing", "f(x, flag=y) -> f(x)"]),
         (
             "x = y.max() if z else w.T",
