@@ -1,6 +1,7 @@
 """Command line over file over preset over default."""
 
 import json
+from datetime import date
 from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Literal
@@ -153,6 +154,7 @@ class Choosy(NCM):
         names: list[str] | None = None,
         table: dict[str, list[float]] | None = None,
         flag: bool = False,
+        since: date = date(2020, 1, 1),
         anything=None,  # type: ignore[no-untyped-def]
     ) -> None:
         super().__init__(metric=metric)
@@ -168,6 +170,7 @@ SETTINGS = {  # as text, as Python's value
     "names": ('["x"]', ["x"]),
     "table": ("{ y = [1, 2.5] }", {"y": [1.0, 2.5]}),
     "flag": ("true", True),
+    "since": ("2024-02-29", date(2024, 2, 29)),
     "anything": ('{ deep = [1, "two"] }', {"deep": [1, "two"]}),
 }
 
@@ -186,7 +189,7 @@ def test_options_of_any_type_survive_the_configuration_file(
     assert config is not None
     assert {name: config[name] for name in SETTINGS} == {
         **{name: value for name, (_, value) in SETTINGS.items()},
-        **{"limit": "none", "widths": [8, 4], "pair": ["b", "none"]},
+        **{"limit": "none", "widths": [8, 4], "pair": ["b", "none"], "since": "2024-02-29"},
     }
     again, _ = combine({}, read_options(Path("a/config.toml")))
     assert (again.method, again.options) == ("choosy", {"metric": "euclidean", **experiment.options})

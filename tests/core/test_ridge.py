@@ -258,6 +258,7 @@ def test_condition_is_that_of_the_regularised_gram_matrix() -> None:
 
 def test_memory_is_known_and_refused_beforehand() -> None:
     assert bytes_needed(8192, 0, Lapack()) == 8192**2 * 8
+    assert bytes_needed(100, 7, Lapack()) == 8 * (100**2 + 3 * 100 * 7)  # U; Q, its copy and W
     with pytest.raises(MemoryNeededError, match=r"needs 800000\.00 GB") as raised:
         Ridge(10**7, 0.1)
     assert isinstance(raised.value, MemoryError)
