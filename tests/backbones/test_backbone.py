@@ -153,6 +153,13 @@ def test_fingerprint_tells_weights_statistics_and_preprocessing_apart(backbone: 
     next(backbone.network.parameters()).data.mul_(2)
     seen.add(backbone.fingerprint())
     assert len(seen) == 5
+    narrow = backbone.fingerprint()
+    wide = torch.cat([torch.zeros(1040), backbone.feature_mean]), torch.cat([torch.ones(1040), backbone.feature_std])
+    backbone.feature_mean, backbone.feature_std = wide
+    assert backbone.fingerprint() == narrow  # statistics of other kinds of features decide nothing about these
+    backbone.feature_mean[0] += 1
+    assert backbone.fingerprint() == narrow
+    assert backbone.fingerprint("blocks") != narrow
     backbone.head = None
     assert backbone.fingerprint() in seen  # the head decides no feature
 

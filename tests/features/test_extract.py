@@ -48,7 +48,7 @@ def test_statistics_that_weights_lack_come_from_the_classes_they_have_seen(
     np.testing.assert_allclose(spread[spread > 0], 1, atol=1e-3)
     assert (spread > 0).mean() > 0.9  # the others are dead channels of a network that was never trained
     assert backbone.kinds == ("last", "stages")  # the one handed over is left as it is
-    assert made.backbone["weights_sha256"] == add_statistics(backbone, dataset).fingerprint()
+    assert made.backbone["weights_sha256"] == add_statistics(backbone, dataset).fingerprint("blocks")
     with pytest.raises(InputError, match="trained on 'omniglot', not 'cifar100'"):
         add_statistics(backbone, replace(dataset, name="cifar100"))
     with pytest.raises(InputError, match="not 'blocks'"):

