@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import resource
 import shutil
 import subprocess
@@ -246,3 +247,41 @@ def test_answers_as_lines(
     assert [(row["path"], row["label"]) for row in rows] == [(r["path"], r["label"]) for r in expected]
     assert "no file fits the pattern" in call("predict", model, tmp_path / "*.jpg").err
     assert "choose one of" in call("predict", model, folder, "--csv", "--json").err
+
+
+def test_a_fifo_among_the_images_is_refused_by_name(call: Call, model: Path, album: Path, tmp_path: Path) -> None:
+    """Opening it would wait for ever."""
+    fifo, table = tmp_path / "x.jpg", tmp_path / "table.csv"
+    os.mkfifo(fifo)
+    table.write_text("path,label\nx.jpg,a\n")
+    for arguments in (("predict", model, fifo), ("learn", table, "--model", model), ("learn", fifo, "--model", model)):
+        outcome = call(*arguments)
+        assert outcome.code == 1
+        assert f"{fifo} is a FIFO, not a file" in outcome.err
+    outcome = call("predict", fifo, album / "test")
+    assert (outcome.code, "is a FIFO, not a file" in outcome.err) == (1, True)
+
+
+def test_a_read_only_model_is_refused_before_the_work(call: Call, model: Path, album: Path, tmp_path: Path) -> None:
+    before = model.read_bytes()
+    model.chmod(0o444)
+    for arguments in (
+        ("learn", tmp_path / "not even there", "--model", model),
+        ("forget", model, album / "first"),
+        ("merge", "no.dsal", "none.dsal", "--out", model),
+        ("export", "no.dsal", "--torch", model),
+        ("extract", "--weights", "none", "--out", model),
+        ("pretrain", "--out", model, "--dataset", "none"),
+    ):
+        outcome = call(*arguments)
+        assert outcome.code == 1
+        assert "read-only" in outcome.err, (arguments, outcome.err)
+    assert model.read_bytes() == before
+
+
+def test_a_linked_model_is_changed_where_it_is(call: Call, model: Path, album: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link.dsal"
+    link.symlink_to(model.name)
+    assert call("learn", album / "second", "--model", link).code == 0
+    assert link.is_symlink()
+    assert len(ImageModel.load(model).classes) == 7

@@ -1,6 +1,7 @@
 """Exported graphs give the logits of the model."""
 
 import json
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -49,3 +50,18 @@ def test_onnx(model: ImageModel, pixels: torch.Tensor, tmp_path: Path) -> None:
     np.testing.assert_allclose(one, expected[:1], atol=1e-4)
     assert json.loads(session.get_modelmeta().custom_metadata_map["labels"]) == list(model.classes)
     assert [path.name for path in tmp_path.iterdir()] == ["m.onnx"]
+
+
+def test_a_full_disk_is_an_error_and_leaves_the_old_file(model: ImageModel, tmp_path: Path) -> None:
+    """A limit on the size of files stands for the full disk; torch itself would abort the process."""
+    path = tmp_path / "m.pt2"
+    path.write_text("old")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, limits[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            export_torch(model, path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]

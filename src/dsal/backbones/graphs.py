@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from dsal.backbones.backbone import Backbone, Card, channels_last
 from dsal.errors import FileFormatError, InputError
+from dsal.store import check_readable
 
 NAME = "onnx"
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -121,7 +122,7 @@ def onnx_backbone(
     its input, then from ImageNet's habit. A graph that takes uint8 images gets the pixels as they are.
     """
     try:
-        content = Path(path).read_bytes()
+        content = check_readable(path).read_bytes()
     except OSError as error:
         raise InputError(f"cannot read the backbone {path}: {error.strerror}") from error
     network = OnnxNetwork(torch.frombuffer(bytearray(content), dtype=torch.uint8))

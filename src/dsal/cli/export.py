@@ -18,9 +18,13 @@ def export(
     """Write backbone, expansion and both streams as one graph: pixels in, logits out, labels in its metadata."""
     from dsal.cli.image_model import load_model
     from dsal.images.export import export_onnx, export_torch
+    from dsal.store import check_writable
 
     if onnx is None and torch is None:
         raise InputError("say what to write: --onnx FILE, --torch FILE, or both")
+    for path in (onnx, torch):
+        if path is not None:
+            check_writable(path)
     taught = load_model(model)
     for path, write in ((onnx, export_onnx), (torch, export_torch)):
         if path is not None:

@@ -36,8 +36,11 @@ def extract(
     from dsal.data import load_dataset, save_features
     from dsal.distributed import current
     from dsal.features import extract_dataset
+    from dsal.store import check_writable
     from dsal.training import choose_device
 
+    out.parent.mkdir(parents=True, exist_ok=True)
+    check_writable(out)
     display = Display()
     backbone = open_backbone(weights).to(choose_device(device))
     with display.preparation() as progress:
@@ -46,6 +49,5 @@ def extract(
         made = extract_dataset(backbone, data, features=features, name=out.stem, progress=partial(progress, "features"))
     if not current().leads:
         return
-    out.parent.mkdir(parents=True, exist_ok=True)
     save_features(out, made, step=step)
     display.note(f"{len(made.train_y)} training and {len(made.test_y)} test rows of {made.kind} features in {out}")

@@ -50,9 +50,11 @@ def load_model(path: Path, device: str = "cpu") -> ImageModel:
 def changing(path: Path, wait: float | None, device: str = "cpu") -> Iterator[ImageModel]:
     """A model to change, saved at the end of the block; no other process can write it meanwhile."""
     from dsal.images.lock import model_lock
+    from dsal.store import check_writable
 
     if not path.is_file():
         raise FileNotFoundError(f"no such file: {path}")
+    check_writable(path)
     with model_lock(path, wait):
         taught = load_model(path, device)
         yield taught

@@ -51,7 +51,10 @@ def learn(
     """
     from dsal.data.folder import passed_over_text, read_files
     from dsal.images.lock import model_lock
+    from dsal.store import check_writable
 
+    if model.exists():
+        check_writable(model)
     files = read_files(source)
     own: dict[str, Any] = {"expansion_size": expansion_size, "gamma": _gamma(gamma), "random_state": seed}
     given = {name: value for name, value in own.items() if value is not None}

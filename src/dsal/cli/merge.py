@@ -23,7 +23,10 @@ def merge(
     the compensation stream is close to it, not equal.
     """
     from dsal.images.lock import model_lock
+    from dsal.store import check_writable
 
+    if out.exists():
+        check_writable(out)
     if len(models) < 2:
         raise InputError("merging takes two models or more")
     if len({path.resolve() for path in models}) < len(models):

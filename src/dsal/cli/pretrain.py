@@ -55,8 +55,11 @@ def pretrain(
     from dsal.distributed import current
     from dsal.errors import InputError
     from dsal.evaluation.provenance import environment
+    from dsal.store import check_writable
     from dsal.training import RECIPES, BaseTraining, choose_device, choose_precision, load_checkpoint
 
+    out.parent.mkdir(parents=True, exist_ok=True)
+    check_writable(out)
     display, team = Display(), current()
     checkpoint = out.with_name(out.name + ".checkpoint")
     stopped = team.told(checkpoint.exists)
@@ -91,7 +94,6 @@ def pretrain(
         sync_batchnorm=sync_batchnorm,
         team=team,
     )
-    out.parent.mkdir(parents=True, exist_ok=True)
     if stopped:
         load_checkpoint(checkpoint, training)
         display.note(f"going on after epoch {len(training.history)} of {chosen.epochs}")

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from dsal.errors import FileFormatError, InputError
+from dsal.store import check_readable
 
 CROP = 0.875  # share of the shorter side that stays: the habit of ImageNet's networks (224 of 256)
 BROKEN = ("stop", "skip")
@@ -175,7 +176,7 @@ def _opened(source: ImageSource) -> Image.Image:
         return source.copy()
     if isinstance(source, np.ndarray):
         return Image.fromarray(source)
-    return Image.open(BytesIO(source) if isinstance(source, bytes) else source)
+    return Image.open(BytesIO(source) if isinstance(source, bytes) else check_readable(source))
 
 
 @cache
@@ -221,6 +222,8 @@ def _square(image: Image.Image, size: int, crop: float) -> Image.Image:
 
 
 def _reason(source: ImageSource, error: BaseException) -> str:
+    if isinstance(error, FileFormatError):  # a FIFO, a device ...
+        return str(error)
     if isinstance(source, Path) and not source.is_file():
         return "there is no such file"
     if source == b"" or (isinstance(source, Path) and source.stat().st_size == 0):

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from dsal.errors import InputError, MissingDataError
+from dsal.store import check_readable
 
 SUFFIXES = frozenset(
     {".avif", ".bmp", ".gif", ".ico", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm", ".png"}
@@ -95,7 +96,7 @@ def read_csv(table: Path) -> ImageFiles:
     """
     paths, labels = [], []
     try:
-        with table.open(newline="", encoding="utf-8-sig") as file:
+        with check_readable(table).open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
             if not {"path", "label"} <= set(reader.fieldnames or ()):
                 got = reader.fieldnames or "nothing"

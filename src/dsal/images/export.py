@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from copy import deepcopy
+from io import BytesIO
 from typing import cast
 
 import torch
@@ -39,8 +40,10 @@ def to_graph(model: ImageModel) -> ImageGraph:
 def export_torch(model: ImageModel, path: StrPath) -> None:
     """Write the graph with ``torch.export``; labels and image size are in its extra file ``dsal.json``."""
     program = _program(model)
-    with atomic_write(path) as temporary, temporary.open("wb") as file:
-        torch.export.save(program, file, extra_files={"dsal.json": json.dumps(_labels(model))})
+    content = BytesIO()  # torch aborts the process where it cannot write, as on a full disk
+    torch.export.save(program, content, extra_files={"dsal.json": json.dumps(_labels(model))})
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(content.getbuffer())
 
 
 def export_onnx(model: ImageModel, path: StrPath) -> None:

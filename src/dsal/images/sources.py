@@ -19,8 +19,8 @@ from PIL import Image
 
 from dsal.data.decode import ImageSource, checked_source
 from dsal.data.folder import ImageFiles, find_images, read_files
-from dsal.errors import InputError
-from dsal.store import StrPath
+from dsal.errors import FileFormatError, InputError
+from dsal.store import StrPath, check_readable
 
 Images: TypeAlias = "StrPath | ImageSource | Iterable[StrPath | ImageSource] | NDArray[np.uint8]"
 Labelled: TypeAlias = "StrPath | ImageFiles | tuple[Iterable[StrPath | ImageSource] | NDArray[np.uint8], Sequence[str]]"
@@ -78,8 +78,8 @@ def content_keys(images: Sequence[ImageSource]) -> list[bytes | None]:
 def _key(image: ImageSource) -> bytes | None:
     if isinstance(image, Path):
         try:
-            content = image.read_bytes()
-        except OSError:
+            content = check_readable(image).read_bytes()
+        except (OSError, FileFormatError):
             return None
     elif isinstance(image, bytes):
         content = image
