@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from dsal.data.dataset import DATASETS, DataSet, data_root, load_dataset
     from dsal.data.features import FeatureSet, feature_set_names, load_features, read_features, save_features
     from dsal.data.files import FileData
-    from dsal.data.samples import FeatureRows, ImageData, Samples
+    from dsal.data.samples import FeatureRows, ImageData, JoinedSamples, Samples
     from dsal.data.scenario import Scenario, split_phases
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "FeatureSet",
     "FileData",
     "ImageData",
+    "JoinedSamples",
     "Samples",
     "Scenario",
     "class_order",
@@ -38,7 +39,7 @@ _MODULES = {
     "dataset": ("DATASETS", "DataSet", "data_root", "load_dataset"),
     "features": ("FeatureSet", "feature_set_names", "load_features", "read_features", "save_features"),
     "files": ("FileData",),
-    "samples": ("FeatureRows", "ImageData", "Samples"),
+    "samples": ("FeatureRows", "ImageData", "JoinedSamples", "Samples"),
     "scenario": ("Scenario", "split_phases"),
 }
 _REGISTERED = ("cifar", "imagenet", "omniglot")  # modules that register their data sets

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -123,6 +123,10 @@ class ImageData:
         for rows in _split(len(self), size, order):
             yield self.images[rows], self.labels[rows]
 
+    def flipped(self) -> ImageData:
+        """Return the mirror images."""
+        return replace(self, images=self.images.flip(3))
+
     def at(self, size: int, channels: int) -> ImageData:
         """Return the images themselves: their size and channels are fixed."""
         return self
@@ -130,6 +134,66 @@ class ImageData:
     def in_memory(self, progress: OnProgress | None = None) -> ImageData:
         """Return the images themselves."""
         return self
+
+
+@dataclass(frozen=True, eq=False)
+class JoinedSamples:
+    """Samples of several kinds, one after the other.
+
+    Attributes:
+        parts: their samples are of one shape.
+        labels: int64, (n,), of all parts.
+    """
+
+    parts: tuple[Samples, ...]
+    labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, rows: Rows) -> JoinedSamples:
+        """Return some of the samples, part by part; those of a part stay in the order asked for."""
+        numbers = torch.arange(len(self))[rows]
+        parts, start = [], 0
+        for part in self.parts:
+            own = numbers[(numbers >= start) & (numbers < start + len(part))] - start
+            parts.append(part.take(own))
+            start += len(part)
+        return JoinedSamples(tuple(parts), torch.cat([part.labels for part in parts]))
+
+    def relabel(self, labels: Tensor) -> JoinedSamples:
+        """Return the same samples with other labels (n,)."""
+        if labels.shape != self.labels.shape:
+            raise InputError(f"{len(self)} samples need as many labels, got {tuple(labels.shape)}")
+        split = labels.split([len(part) for part in self.parts])
+        parts = tuple(part.relabel(own) for part, own in zip(self.parts, split, strict=True))
+        return JoinedSamples(parts, labels)
+
+    def batches(self, size: int, order: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield samples and labels (n,), ``size`` at a time, in the order asked for."""
+        order = torch.arange(len(self)) if order is None else order.cpu()
+        starts = np.cumsum([0, *(len(part) for part in self.parts)])
+        for rows in _split(len(self), size, order):
+            rows = torch.arange(len(self))[rows]
+            place = torch.from_numpy(np.searchsorted(starts, rows.numpy(), side="right")) - 1
+            found, where = [], []
+            for number, part in enumerate(self.parts):
+                mine = torch.nonzero(place == number).flatten()
+                if len(mine):
+                    found += [x for x, _ in part.batches(len(mine), rows[mine] - int(starts[number]))]
+                    where.append(mine)
+            back = torch.argsort(torch.cat(where))
+            yield torch.cat(found)[back], self.labels[rows]
+
+
+def joined(parts: Sequence[Samples]) -> Samples:
+    """All samples of several parts, one after the other; images in memory become one block of memory."""
+    if len(parts) == 1:
+        return parts[0]
+    held = [part for part in parts if isinstance(part, ImageData)]
+    if len(held) == len(parts):
+        return ImageData(torch.cat([part.images for part in held]), torch.cat([part.labels for part in held]))
+    return JoinedSamples(tuple(parts), torch.cat([part.labels for part in parts]))
 
 
 def _split(n: int, size: int, order: Tensor | None) -> Iterator[Rows]:

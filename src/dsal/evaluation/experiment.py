@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from inspect import signature
@@ -156,7 +157,11 @@ class Setting:
         """A fresh method, before phase 0."""
         method = self.experiment.build_method(seed)
         if self.start is not None:
-            method.start(self.start)
+            given = self.start
+            if given.card.seen_classes != self.scenario.labels(0):
+                given = deepcopy(given)
+                given.head = None  # its outputs are not the classes of phase 0, in their order
+            method.start(given)
         return method
 
 
