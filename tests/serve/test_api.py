@@ -68,6 +68,25 @@ def test_a_key_counts_once_over_a_restart(client: TestClient, album: Path, setti
     assert on_disk(settings).counts == {"char 0": 15}
 
 
+def test_the_newest_keys_are_kept(
+    client: TestClient, album: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dsal.serve.library.MOST_KEYS", 2)
+    teach(client, album, "char 0")
+    for key, old, new in (("z", "char 0", "1"), ("b", "1", "2"), ("a", "2", "3")):
+        headers = {"Idempotency-Key": key}
+        assert client.post("/api/models/m/rename", json={"old": old, "new": new}, headers=headers).status_code == 200
+    assert [client.get(f"/api/models/m/lessons/{key}").json()["state"] for key in "zba"] == [
+        "none",
+        "learned",
+        "learned",
+    ]
+    model = on_disk(settings)
+    model.notes["changes"] = {"not": "ours"}  # a file may come from anywhere
+    model.save(settings["folder"] / "m.dsal")
+    assert client.post("/api/models/m/rename", json={"old": "3", "new": "4"}, headers=headers).status_code == 200
+
+
 def test_undo_with_a_key_undoes_once(client: TestClient, album: Path, settings: dict[str, Any]) -> None:
     teach(client, album, "char 0", "char 37", "char 74")
     for _ in range(2):

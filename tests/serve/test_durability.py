@@ -82,7 +82,7 @@ def taught(path: Path) -> tuple[int, set[str]]:
     if not path.exists():
         return 0, set()
     model = ImageModel.load(path)
-    return sum(model.counts.values()), set(model.notes[KEYS])
+    return sum(model.counts.values()), {entry["key"] for entry in model.notes[KEYS]}
 
 
 def killed_again_and_again(settings: dict[str, Any], kills: int) -> None:

@@ -29,7 +29,7 @@ from dsal.serve.snapshot import Snapshot
 
 Outcome: TypeAlias = "dict[str, Any]"
 Stamp: TypeAlias = "tuple[int, int, int]"
-KEYS = "lessons"  # the note that holds the keys of changes, newest last
+KEYS = "changes"  # the note that holds the keys of changes, newest last
 MOST_KEYS = 200
 _LOCK_SECONDS = 30.0
 _MOST_LEARNERS = 2  # models held in memory with all that learning needs
@@ -114,15 +114,15 @@ class Library:
         try:
             with model_lock(path, wait=_LOCK_SECONDS):
                 model = self._learner(name, path, create)
-                keys: dict[str, Any] = model.notes.setdefault(KEYS, {})
-                if key is not None and key in keys:
-                    if keys[key]["digest"] != digest:
+                made = _made(model.notes, key)
+                if made is not None:
+                    if made["digest"] != digest:
                         raise Refusal(422, "this Idempotency-Key was used for something else: take a new one")
-                    return {**keys[key]["outcome"], "repeated": True}
+                    return {**made["outcome"], "repeated": True}
                 outcome = self._changed(name, model, action)
                 if key is not None:
-                    keys = {**keys, key: {"digest": digest, "outcome": outcome}}
-                    model.notes[KEYS] = dict(list(keys.items())[-MOST_KEYS:])
+                    made = {"key": key, "digest": digest, "outcome": outcome}
+                    model.notes[KEYS] = [*_entries(model.notes), made][-MOST_KEYS:]
                 if model.classes:
                     self._write(name, path, model)
                 else:  # the first lesson was undone
@@ -133,9 +133,8 @@ class Library:
 
     def outcome(self, name: str, key: str) -> Outcome | None:
         """What the change of this key came to, if it was made."""
-        notes = self.snapshot(name).notes
-        found: dict[str, Any] | None = notes.get(KEYS, {}).get(key)
-        return None if found is None else found["outcome"]
+        made = _made(self.snapshot(name).notes, key)
+        return None if made is None else made["outcome"]
 
     def add(self, name: str, upload: Path) -> None:
         """Give an uploaded file, already on the disk, its name; read by the same checks as any model file."""
@@ -234,6 +233,24 @@ def check_label(model: ImageModel, label: str) -> None:
     """Refuse a class that the model does not have."""
     if label not in model.classes:
         raise InputError(f"there is no class {label!r}")
+
+
+def _entries(notes: dict[str, Any]) -> list[dict[str, Any]]:
+    """Changes with a key, oldest first; a file from elsewhere may hold anything there."""
+    entries = notes.get(KEYS)
+    if not isinstance(entries, list):
+        return []
+    wanted = {"key": str, "digest": str, "outcome": dict}
+    return [
+        entry
+        for entry in entries
+        if isinstance(entry, dict) and all(isinstance(entry.get(name), kind) for name, kind in wanted.items())
+    ]
+
+
+def _made(notes: dict[str, Any], key: str | None) -> dict[str, Any] | None:
+    """The change that was made under this key."""
+    return next((entry for entry in _entries(notes) if entry["key"] == key), None)
 
 
 def _labels(path: Path) -> list[str]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from typing import Any
 
 import torch
 import uvicorn
+from threadpoolctl import threadpool_limits
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dsal.errors import InputError
@@ -40,7 +42,8 @@ def listen(settings: Settings) -> socket.socket:
 def run(settings: Settings, listener: socket.socket) -> None:
     """Serve until Ctrl-C or SIGTERM."""
     _allow_connections()
-    torch.set_num_threads(1)  # every batch has a core to itself
+    torch.set_num_threads(1)  # every batch has a core to itself, and a lesson leaves half of them to predictions
+    threadpool_limits(max((os.cpu_count() or 1) // 2, 1), user_api="blas")
     config = uvicorn.Config(
         create_app(settings),
         http=patient_protocol(settings.idle),

@@ -48,7 +48,10 @@ export function livePanel(name, labels) {
     } finally {
       running = false;
       await detach(video);
-      if (view.contains(video)) resting();
+      if (view.contains(video)) {
+        resting();
+        blank();
+      }
       button();
     }
   }
@@ -133,6 +136,13 @@ export function livePanel(name, labels) {
     );
   }
 
+  /** Bars and verdict without an answer. */
+  function blank() {
+    for (const row of rows.values()) set(row, 0, false, "");
+    set(strange, 0, false, "");
+    show(verdict);
+  }
+
   function button() {
     cameraButton.disabled = !facts;
     cameraButton.className = running ? "hold on" : "primary";
@@ -160,11 +170,9 @@ export function livePanel(name, labels) {
       const first = !rows || !facts !== !fresh;
       facts = fresh;
       rows = new Map(labels().map((label, index) => [label, makeRow(label, hueOf(index))]));
-      for (const row of rows.values()) set(row, 0, false, "");
-      set(strange, 0, false, "");
+      if (!running) blank();
       show(bars, [...rows.values()].map((row) => row.element), facts && strange.element);
       if (!running && (first || !pictures.length)) resting();
-      if (!running) show(verdict);
       if (!running && pictures.length) look(pictures.map((picture) => picture.file));
       button();
     },
