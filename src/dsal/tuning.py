@@ -28,7 +28,7 @@ from dsal.defaults import COMPENSATION
 from dsal.errors import InputError
 from dsal.expansion import Expansion
 from dsal.memory import require
-from dsal.rows import Block, PhaseRows, Reader, pick
+from dsal.rows import Block, PhaseRows, Reader
 from dsal.streams import Auto, Compensation, combined, one_hot, residue
 
 GAMMAS = tuple(float(f"{10.0**exponent:.3g}") for exponent in np.arange(-3, 3.5, 0.5))
@@ -186,8 +186,9 @@ def choose_gammas(
     """Gamma of the main stream and of each compensation stream: as given, or as the first phase's rows advise."""
 
     def choose(activation: Activation, gammas: Sequence[float], after: TunedStream | None = None) -> TunedStream:
-        sample = pick(phase.read, GAMMA_ROWS, 0, backend.device) if phase.sample is None else phase.sample
-        some = sample.cut(slice(GAMMA_ROWS))
+        if phase.sample is None:
+            raise InputError("choosing gamma needs a sample of the phase's rows")
+        some = phase.sample.cut(slice(GAMMA_ROWS))
         return choose_gamma(phase.read, some, expansion, activation, phase.present, backend, gammas, after)
 
     main = None

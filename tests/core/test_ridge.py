@@ -242,6 +242,7 @@ def test_leaving_one_out_is_learning_without_it(route: Route) -> None:
 def test_weights_are_solved_once_and_follow_the_columns() -> None:
     x, y = random_rows(30, 10, 6)
     ridge = learned(x, y, [slice(None)], None)
+    assert (ridge.classes, ridge.empty, Ridge(10, 0.1).classes, Ridge(10, 0.1).empty) == (6, False, 0, True)
     before = ridge.weights()
     assert ridge.weights() is before
     ridge.grow(2)
