@@ -139,6 +139,15 @@ def test_the_ratio_is_the_least_squares_answer() -> None:
     assert parts[0].merged(parts[1]).ratio == pytest.approx(fit.ratio)
 
 
+@pytest.mark.parametrize("holed", ["errors", "corrections"])
+def test_a_row_that_is_finite_only_in_part_has_no_say(holed: str) -> None:
+    random = np.random.default_rng(0)
+    parts = {name: random.normal(size=(6, 3)) for name in ("errors", "corrections")}
+    rest = RatioFit().plus(*(part[1:] for part in parts.values()), np.ones(5), total=6.0)
+    parts[holed][0, 1] = np.nan
+    assert RatioFit().plus(*parts.values(), np.ones(6), total=6.0) == rest
+
+
 def test_a_ratio_is_never_negative_and_nothing_learned_gives_the_default() -> None:
     one = np.ones((1, 2))
     assert RatioFit().plus(-one, one, np.ones(1), 1.0).ratio == 0.0

@@ -143,6 +143,15 @@ def test_weights_are_repetitions_in_both_learner(rows: Rows) -> None:
     np.testing.assert_allclose(logits(one, rows.new), logits(other, rows.new), atol=1e-10)
 
 
+def test_after_a_first_phase_of_one_class_old_labels_are_cleansed_too(rows: Rows) -> None:
+    learner = learner_of(64)
+    learn(learner, *rows.phase(0, 1))
+    before = learner.comps[0].targets[:, 0].clone()
+    assert before.abs().max() > 0
+    learn(learner, *rows.phase(1, 3))
+    assert torch.equal(learner.comps[0].targets[:, 0], before)
+
+
 def test_the_main_stream_alone(rows: Rows) -> None:
     both, alone = learner_of(128), learner_of(128, comp=False)
     for phase in PHASES:
