@@ -203,7 +203,7 @@ def test_a_run_of_an_earlier_version_is_found_again(call: Call, small: tuple[str
     assert call(*small, "--out", "run").code == 0
     config = read_config(Path("run"))
     assert config is not None
-    newer = ("cleanse", "main_activation")
+    config["features"], newer = "all", ("cleanse", "main_activation")
     flat = "".join(f"{key} = {json.dumps(value)}\n" for key, value in config.items() if key not in newer)
     Path("run/config.toml").write_text(flat)  # as 0.1 wrote it
     again = call("run", "--resume", "--out", "run", "--no-report")

@@ -58,6 +58,8 @@ def read_config(out: Path) -> dict[str, Any] | None:
         config = flat(tomllib.loads(path.read_text(encoding="utf-8")))
     except ValueError as error:
         raise FileFormatError(f"{path} is not TOML: {error}") from error
+    if config.get("features") == "all":
+        config["features"] = "stages"  # which was called so
     method = config.get("method")
     return {**(option_defaults(method) if method in METHODS.names() else {}), **config}
 
