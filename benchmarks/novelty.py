@@ -36,6 +36,7 @@ class Question:
     """Taught rows, then images to tell apart."""
 
     name: str
+    kind: str  # of features
     x: NDArray[np.float32]
     y: NDArray[np.int64]
     known: NDArray[np.float32]
@@ -53,7 +54,15 @@ def main() -> None:
     for question in questions(arguments.proxy):
         runs = [measure(question, arguments.expansion_size, seed) for seed in range(arguments.seeds)]
         mean = {name: float(np.mean([run[name] for run in runs])) for name in runs[0]}
-        rows.append({"data": question.name, "known": len(question.known), "new": len(question.new), **mean})
+        rows.append(
+            {
+                "data": question.name,
+                "features": question.kind,
+                "known": len(question.known),
+                "new": len(question.new),
+                **mean,
+            }
+        )
         shown = [f"{mean[name]:.3f}" for name in ("logit", "distance", "both")]
         shown += [f"{100 * mean[name]:.1f}%" for name in ("known_flagged", "new_flagged")]
         print(f"| {' | '.join([question.name, *shown])} |", flush=True)
@@ -76,7 +85,7 @@ def ask(name: str, data: FeatureSet, base: int, *, also_training_images: bool = 
     if also_training_images:
         new = np.concatenate([new, data.train_x[data.train_y >= base]])
     taught = data.train_y < base
-    return Question(name, data.train_x[taught], data.train_y[taught], data.test_x[data.test_y < base], new)
+    return Question(name, data.kind, data.train_x[taught], data.train_y[taught], data.test_x[data.test_y < base], new)
 
 
 def measure(question: Question, expansion_size: int, seed: int) -> dict[str, float]:

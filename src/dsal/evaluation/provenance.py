@@ -37,6 +37,7 @@ def provenance(setting: Setting, team: Team = ALONE) -> dict[str, Any]:
     """Everything one needs to know to get the same numbers again, as JSON holds it."""
     return {
         **environment(team),
+        "features": setting.config.get("features"),
         "data_sha256": setting.data.fingerprint,
         "weights_sha256": setting.backbone.get("weights_sha256"),
         "image_dataset": setting.image_dataset,
