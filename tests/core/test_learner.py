@@ -12,6 +12,7 @@ from torch import Tensor
 
 from dsal.activations import activations, apply, name_of, resolve
 from dsal.blas import Backend, Lapack, Torch
+from dsal.distributed import Team
 from dsal.errors import InputError, UnknownNameError
 from dsal.expansion import RandomProjection
 from dsal.learner import Learner
@@ -152,6 +153,19 @@ def test_after_a_first_phase_of_one_class_old_labels_are_cleansed_too(rows: Rows
     assert torch.equal(learner.comps[0].targets[:, 0], before)
 
 
+def test_a_team_can_neither_forget_nor_merge(rows: Rows) -> None:
+    one, other = learner_of(32), learner_of(32)
+    x, y = rows.phase(0, 3)
+    for each in (one, other):
+        learn(each, x, y)
+    one.team = Team(rank=0, size=2)
+    phase = PhaseRows(reader(x, y), len(x), torch.tensor([0, 1, 2]), 3)
+    with pytest.raises(InputError, match="not forget"):
+        one.unlearn(phase)
+    with pytest.raises(InputError, match="not merge"):
+        one.merge(other, torch.tensor([0, 1, 2]), 3)
+
+
 def test_the_main_stream_alone(rows: Rows) -> None:
     both, alone = learner_of(128), learner_of(128, comp=False)
     for phase in PHASES:
@@ -184,21 +198,22 @@ def test_a_phase_that_fails_leaves_every_bit_of_both_streams(rows: Rows, fails_i
     assert (learner.main is None) == fresh
 
 
-def test_leaving_one_out_of_both_learner(rows: Rows) -> None:
+@pytest.mark.parametrize(("cleanse", "step"), [(True, 29), (False, 67)])
+def test_leaving_one_out_of_both_learner(rows: Rows, cleanse: bool, step: int) -> None:
     """The compensation stream leaves out one row of its sums, with all residues as they were."""
-    learner = learner_of(64)
+    learner = learner_of(64, cleanse=cleanse)
     learn(learner, *rows.phase(0, 90))
     x, y = rows.phase(90, 100)
     learn(learner, x, y)
     present = torch.arange(90, 100)
-    chosen = np.arange(0, len(x), 29)
+    chosen = np.arange(0, len(x), step)
     block = Block(torch.tensor(x[chosen]), torch.tensor(y[chosen]))
     parts = leave_one_out(learner, block, present, first=False)
     got = (parts[0] + C * parts[1]).numpy()
 
     z = x @ learner.built().projection.numpy()
     residue = one_hot(y, 100) - relu(z) @ learner.weights[0].numpy()
-    residue[:, :90] = 0.0
+    residue[:, : 90 if cleanse else 0] = 0.0
     for place, i in enumerate(chosen):
         main, comp = learner_of(64), Ridge(64, GAMMA_COMP)
         learn(main, *rows.phase(0, 90))

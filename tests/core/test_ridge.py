@@ -184,6 +184,25 @@ def test_what_float64_cannot_hold_is_refused(route: Route) -> None:
     assert same_bits(ridge, before)
 
 
+def test_one_column_that_float64_cannot_hold_is_refused() -> None:
+    x, y = random_rows(8, 4, 2)
+    x[:, 3] = 1e308
+    ridge = Ridge(4, 0.1)
+    ridge.grow(2)
+    with pytest.raises(InputError, match="too large"):
+        ridge.update(blocks_of(x, y), rows=8, route="qr")
+
+
+def test_merged_into_nothing_it_learns_on() -> None:
+    x, y = random_rows(40, 10, 3)
+    ridge = Ridge(10, 0.1)
+    ridge.grow(3)
+    ridge.merge(learned(x[:25], y[:25], [slice(None)], None), torch.arange(3))
+    for route, rows in zip(ROUTES, (slice(25, 30), slice(30, 40)), strict=True):
+        ridge.update(blocks_of(x[rows], y[rows]), rows=len(x[rows]), route=route)
+    np.testing.assert_allclose(ridge.weights(), joint_weights(x, y, 0.1), rtol=1e-9, atol=1e-10)
+
+
 def test_too_small_a_gamma_is_refused_not_repaired() -> None:
     x, y = random_rows(5, 8, 1)
     ridge = Ridge(8, 1e-30)
@@ -243,6 +262,7 @@ def test_weights_are_solved_once_and_follow_the_columns() -> None:
     x, y = random_rows(30, 10, 6)
     ridge = learned(x, y, [slice(None)], None)
     assert (ridge.classes, ridge.empty, Ridge(10, 0.1).classes, Ridge(10, 0.1).empty) == (6, False, 0, True)
+    assert Ridge(10, 0.1).weights().shape == (10, 0)
     before = ridge.weights()
     assert ridge.weights() is before
     ridge.grow(2)
