@@ -14,6 +14,7 @@ from dsal.backbones import Backbone, load_backbone
 from dsal.backbones.hub import open_backbone, wrap_module
 from dsal.data.folder import ImageFiles, read_files
 from dsal.images import ImageFeatures, ImageModel
+from dsal.images.model import DEFAULTS
 
 
 def new(backbone: Backbone) -> ImageModel:
@@ -299,3 +300,35 @@ def test_leave_one_out_says_nothing_where_there_is_nothing_to_say(backbone: Back
     assert np.isnan(one_class.learn((files.paths[:5], files.labels[:5])).loo_accuracy)
     first = [files.labels.index(label) for label in sorted(set(files.labels))]
     assert np.isnan(one_image.learn(([files.paths[i] for i in first], sorted(set(files.labels)))).loo_accuracy)
+
+
+def like_default(backbone: Backbone) -> ImageModel:
+    return ImageModel(backbone, DSALClassifier(**{**DEFAULTS, "expansion_size": 256}))
+
+
+def test_models_of_one_class_each_merge_into_one_that_knows_what_is_usual(backbone: Backbone, album: Path) -> None:
+    """Alone, none of them can know how sure to be, nor how the others' classes lower its logits."""
+    files = read_files(album / "first")
+    models = []
+    for label in sorted(set(files.labels)):
+        models.append(like_default(backbone))
+        models[-1].learn(part(files, {label}))
+    merged, *others = models
+    for other in others:
+        merged.merge(other)
+    whole = like_default(backbone)
+    whole.learn(files)
+    test = part(read_files(album / "test"), set(files.labels))
+    assert merged.evaluate(test).known_flagged <= whole.evaluate(test).known_flagged + 4  # of 20; nearly all before
+    sure, expected = (np.mean([answer.score for answer in model.predict(test.paths)]) for model in (merged, whole))
+    assert abs(sure - expected) < 0.25  # before, no answer was surer than a guess
+
+
+def test_scores_do_not_collapse_where_everything_is_right() -> None:
+    """Two classes far apart, 12 rows each: all leave-one-out answers are right, and no score is 1."""
+    random = np.random.default_rng(0)
+    x = random.standard_normal((24, 30)) + 4 * np.repeat([[1.0], [-1.0]], 12, axis=0)
+    model = DSALClassifier(expansion_size=128).partial_fit(x, np.repeat(["a", "b"], 12))
+    likely = model.predict_proba(random.standard_normal((50, 30)) + 4)
+    assert 0.9 < likely[:, 0].mean() < 0.9999
+    assert model._calibration.temperature > 0.01

@@ -44,3 +44,4 @@ def merge(
             merged.merge(load_model(path), again=again)
         merged.save(out)
     typer.echo(say_knows(out, merged))
+    typer.echo("probabilities and novelty are estimated from the sums of both; the next lesson measures them again")

@@ -19,6 +19,7 @@ from dsal import __version__
 from dsal.backbones.backbone import Backbone
 from dsal.backbones.hub import DEFAULT, as_backbone
 from dsal.classifier import DSALClassifier
+from dsal.classifier.calibration import Calibration
 from dsal.classifier.labels import columns_of
 from dsal.data.decode import ImageSource
 from dsal.distributed import current
@@ -39,6 +40,7 @@ DEFAULTS: dict[str, Any] = {"expansion_size": 4096, "gamma": 100.0, "compensatio
 
 THRESHOLD = 0.95  # of novelty: one in twenty images of known classes is flagged
 HISTORY = 1  # changes that can be undone; each costs as much memory and disk as the learning part of the model
+_SAMPLED = 20  # rows of each class from which a merged model estimates what is usual
 _MOST_LEFT_OUT = 2000  # rows looked at leave-one-out; enough for one per cent of accuracy
 
 
@@ -225,6 +227,9 @@ class ImageModel:
     def merge(self, other: ImageModel, *, again: bool = False) -> ImageModel:
         """Learn all that ``other`` has learned, without its images; see :meth:`dsal.DSALClassifier.merge`.
 
+        Probabilities and novelty of the result are estimated from its sums: each side learned them about its own
+        classes.
+
         Args:
             other: stays as it is.
             again: whether images that both models have learned may count twice.
@@ -250,10 +255,23 @@ class ImageModel:
             classes = self.classifier.classes_
             columns = columns_of(other.classifier.classes_, classes)
             self.statistics = self.statistics.merged(other.statistics, columns, len(classes))
-            self.usual = self.usual.merged(other.usual)
             self.seen = self.seen.merged(other.seen)
             self._add_left_out(other.left_out)
+            self._estimate()
         return self
+
+    def _estimate(self) -> None:
+        """Probabilities and novelty for a merged model, from its sums alone.
+
+        What either side knew of them was about its own classes and its own logits. Features are sampled by the means
+        and the covariance of the classes, and looked at in place of images.
+        """
+        x, columns = self.statistics.sample(_SAMPLED)
+        images = float(self.statistics.counts.sum())
+        main = self._main_stream().logits(x).max(1)
+        self.usual = Usual.estimated(main, self.statistics.distances(x), images)
+        logits = self.classifier.logits(x)
+        self.classifier._calibration = Calibration().plus(logits, columns, np.ones(len(x)), images)
 
     def forget(
         self,

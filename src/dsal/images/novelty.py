@@ -25,6 +25,7 @@ from dsal.errors import InputError
 Matrix = NDArray[np.float64]
 Rows = NDArray[np.float32] | NDArray[np.float64]
 DISTANCE_WEIGHT = 0.5  # of the distance beside the logit, both standardised
+LOGIT_SPREAD, DISTANCE_SPREAD = 3.0, 8.0  # of photographs, beside normally distributed features of the same covariance
 _LOGITS = np.linspace(-1.0, 2.0, 121)  # edges of the grid: largest logit, and relative distance per feature
 _DISTANCES = np.linspace(-2.0, 2.0, 161)
 
@@ -87,6 +88,18 @@ class ClassStatistics:
         products = self.products - np.outer(mean, self.sums[column])
         products -= within * (self.counts[column] / self.counts.sum())
         return ClassStatistics(np.delete(self.counts, column), np.delete(self.sums, column, axis=0), products)
+
+    def sample(self, rows: int, seed: int = 0) -> tuple[Matrix, NDArray[np.int64]]:
+        """Features (n, d) that new images of the classes might have, and their classes (n,): so many rows of each.
+
+        Normal, by the means and the covariance within classes; wider where a mean is of few images.
+        """
+        random, filled = np.random.default_rng(seed), np.flatnonzero(self.counts > 0)
+        means = self.sums[filled] / self.counts[filled, None]
+        spread = np.sqrt(1 + 1 / self.counts[filled])[:, None, None]
+        noise = random.standard_normal((len(filled), rows, means.shape[1])) @ self._within.root
+        x: Matrix = (means[:, None] + spread * noise).reshape(-1, means.shape[1])
+        return x, np.repeat(filled, rows)
 
     def grown(self, classes: int) -> ClassStatistics:
         """Room for classes without rows."""
@@ -199,6 +212,20 @@ class Usual:
     def merged(self, other: Usual) -> Usual:
         """What both models know."""
         return Usual(self.counts + other.counts)
+
+    @classmethod
+    def estimated(cls, logits: Matrix, distances: Matrix, images: float) -> Usual:
+        """What is usual, from largest logits (n,) and distances (n,) of features that :class:`ClassStatistics` sampled.
+
+        Photographs differ more than a normal distribution says: deviations from the mean are widened by factors that
+        were measured where the real ones are known.
+        """
+        wide = [
+            values.mean() + factor * (values - values.mean())
+            for values, factor in ((logits, LOGIT_SPREAD), (distances, DISTANCE_SPREAD))
+        ]
+        found = cls.nothing().plus(*wide)
+        return cls(found.counts * (images / max(found.counts.sum(), 1.0)))
 
     def score(self, logits: Matrix, distances: Matrix) -> Matrix:
         """The larger, the stranger (n,): distance and negative logit, standardised by what is usual, and added."""
