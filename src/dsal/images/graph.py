@@ -47,7 +47,7 @@ class Graph:
 
 def cached_graph(fingerprint: str) -> Graph | None:
     """The graph of a backbone that was converted before; None if it was not, or ONNX Runtime is not installed."""
-    path = _path(fingerprint)
+    path = cached_path(fingerprint)
     return _opened(str(path)) if path.is_file() else None
 
 
@@ -78,7 +78,7 @@ def _converted(backbone: Backbone, fingerprint: str) -> Graph | None:
     except Exception:  # packages that are not installed, or a network that does not convert: PyTorch will do
         return None
     with suppress(OSError):  # a cache that cannot be written is no reason to stop
-        path = _path(fingerprint)
+        path = cached_path(fingerprint)
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as temporary:
             temporary.write_bytes(model)
@@ -92,7 +92,8 @@ def _agree(backbone: Backbone, graph: Graph, images: NDArray[np.uint8]) -> bool:
     return bool(np.abs(graph(images) - expected).max() <= 1e-4 * max(float(np.abs(expected).max()), 1.0))
 
 
-def _path(fingerprint: str) -> Path:
+def cached_path(fingerprint: str) -> Path:
+    """Where the graph of a backbone is cached, whether or not it is there."""
     root = Path(os.environ.get("DSAL_DATA") or Path.home() / ".cache" / "dsal").expanduser()
     return root / "onnx" / f"{fingerprint}.onnx"
 
