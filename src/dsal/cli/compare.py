@@ -99,14 +99,23 @@ def _answer(question: _Question, handling: Handling, display: Display) -> None:
 
     untuned: dict[str, Options] = {name: {} for name in question.methods}
     entries = plan(question.common, question.phases, untuned, question.folder)
+    sources: dict[str, Setting] = {}  # by what methods take: features or images
     with display.preparation() as progress:
-        first = prepare(entries[0].experiment, progress)
+        for entry in entries:
+            if _inputs(entry.experiment.method) not in sources:
+                sources[_inputs(entry.experiment.method)] = prepare(entry.experiment, progress)
+
+    def settled(experiment: Experiment) -> Setting:
+        source = sources[_inputs(experiment.method)]
+        return settle(experiment, source.data, source.start)
+
     for entry in entries:
-        settle(entry.experiment, first.data)  # what cannot be run is refused before hours are spent
+        settled(entry.experiment)  # what cannot be run is refused before hours are spent
     if question.tune:
-        entries = plan(question.common, question.phases, _tuned(question, first, display), question.folder)
+        chosen = _tuned(question, sources.get("features"), display)
+        entries = plan(question.common, question.phases, chosen, question.folder)
     for number, entry in enumerate(entries, start=1):
-        setting = settle(entry.experiment, first.data)
+        setting = settled(entry.experiment)
         done = handling.resume and is_finished(setting, entry.folder)
         what = f"{entry.experiment.method}, K = {entry.experiment.phases}"
         display.note(f"[{number}/{len(entries)}] {what}{': done before' * done}")
@@ -125,19 +134,22 @@ def _answer(question: _Question, handling: Handling, display: Display) -> None:
             display.note(f"report in {page}")
 
 
-def _tuned(question: _Question, first: Setting, display: Display) -> dict[str, Options]:
-    """The options that each method chooses."""
+def _tuned(question: _Question, features: Setting | None, display: Display) -> dict[str, Options]:
+    """The options that each method chooses; those on images keep theirs, which cost a training each to try."""
     from dsal.data.features import read_features
     from dsal.evaluation.compare import of_method, read_tuning, tune_once
     from dsal.evaluation.trials import base_ground, proxy_ground
 
     common, proxy = question.common, question.proxy
-    ground = base_ground(first) if proxy is None else proxy_ground(read_features(proxy, common.features))
-    for name in question.methods:
+    untuned: dict[str, Options] = {name: {} for name in question.methods if _inputs(name) == "images"}
+    if features is None:
+        return untuned
+    ground = base_ground(features) if proxy is None else proxy_ground(read_features(proxy, common.features))
+    for name in (name for name in question.methods if name not in untuned):
         for trial in tune_once(of_method(common, name), ground, question.folder):
             display.note(f"tuning {name:<15} {_listed(trial.options):<42} held-out {trial.accuracy:6.2f}")
     found = read_tuning(question.folder)
-    return {name: found[name]["chosen"] for name in question.methods}
+    return {name: untuned[name] if name in untuned else found[name]["chosen"] for name in question.methods}
 
 
 def _run(setting: Setting, out: Path, handling: Handling) -> None:
@@ -159,15 +171,20 @@ def _run(setting: Setting, out: Path, handling: Handling) -> None:
 
 def _methods(asked: list[str] | None) -> list[str]:
     """Names of methods, each once; all that learn from features where none is asked for."""
-    from dsal.errors import InputError
     from dsal.methods import METHODS
 
     if not asked:
         return [name for name in METHODS.names() if METHODS.get(name).inputs == "features"]
     for name in asked:
-        if METHODS.get(name).inputs != "features":
-            raise InputError(f"{name} trains a network on images: it cannot be compared on frozen features")
+        METHODS.get(name)  # an unknown one is refused at once
     return list(dict.fromkeys(asked))
+
+
+def _inputs(name: str) -> str:
+    """What a method learns from."""
+    from dsal.methods import METHODS
+
+    return METHODS.get(name).inputs
 
 
 def _counts(asked: str | list[int]) -> list[int]:
