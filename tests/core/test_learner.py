@@ -16,7 +16,7 @@ from dsal.distributed import Team
 from dsal.errors import InputError, UnknownNameError
 from dsal.expansion import RandomProjection
 from dsal.learner import Learner
-from dsal.left_out import leave_one_out
+from dsal.left_out import leave_one_out, review
 from dsal.ridge import Ridge
 from dsal.rows import Block, PhaseRows, Reader
 from dsal.streams import Compensation, cleansed
@@ -158,6 +158,10 @@ def test_a_team_can_neither_forget_nor_merge(rows: Rows) -> None:
     x, y = rows.phase(0, 3)
     for each in (one, other):
         learn(each, x, y)
+    foreign = Learner(size=32, seed=1, compensations=one.compensations)
+    learn(foreign, x, y)
+    with pytest.raises(InputError, match="equal expansions"):
+        one.merge(foreign, torch.tensor([0, 1, 2]), 3)
     one.team = Team(rank=0, size=2)
     phase = PhaseRows(reader(x, y), len(x), torch.tensor([0, 1, 2]), 3)
     with pytest.raises(InputError, match="not forget"):
@@ -210,6 +214,8 @@ def test_leaving_one_out_of_both_learner(rows: Rows, cleanse: bool, step: int) -
     block = Block(torch.tensor(x[chosen]), torch.tensor(y[chosen]))
     parts = leave_one_out(learner, block, present, first=False)
     got = (parts[0] + C * parts[1]).numpy()
+    np.testing.assert_allclose(review(learner, block, present, float(len(x)), C), got, atol=1e-12)
+    np.testing.assert_array_equal(review(learner, block, present, float(len(x)), 0.0), parts[0])
 
     z = x @ learner.built().projection.numpy()
     residue = one_hot(y, 100) - relu(z) @ learner.weights[0].numpy()

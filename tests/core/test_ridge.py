@@ -193,6 +193,17 @@ def test_one_column_that_float64_cannot_hold_is_refused() -> None:
         ridge.update(blocks_of(x, y), rows=8, route="qr")
 
 
+@pytest.mark.parametrize("route", ROUTES)
+def test_targets_may_be_of_some_columns(route: Route) -> None:
+    x, y = random_rows(12, 10, 2)
+    ridge = Ridge(10, 0.1)
+    ridge.grow(4)
+    ridge.update(blocks_of(x, y, 5), rows=12, columns=torch.tensor([3, 1]), route=route)
+    expected = np.zeros((10, 4))
+    expected[:, [3, 1]] = joint_weights(x, y, 0.1)
+    np.testing.assert_allclose(ridge.weights(), expected, rtol=1e-9, atol=1e-10)
+
+
 def test_merged_into_nothing_it_learns_on() -> None:
     x, y = random_rows(40, 10, 3)
     ridge = Ridge(10, 0.1)
