@@ -33,6 +33,7 @@ from dsal.data.folder import images_below
 from dsal.images.graph import WORTH_CONVERTING, graph_of
 
 CONCURRENCY = 16
+TOGETHER = 8
 
 
 def bare(graph: Any, pixels: np.ndarray[Any, Any], seconds: float) -> tuple[float, float]:
@@ -59,8 +60,8 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def served(url: str, files: Sequence[bytes], seconds: float) -> tuple[float, list[float]]:
-    """Images a second of ``predict``, one an image a request, and the latencies in seconds."""
+def served(url: str, files: Sequence[bytes], seconds: float, together: int = 1) -> tuple[float, list[float]]:
+    """Images a second of ``predict``, ``together`` in a request, and the latencies in seconds."""
     until, latencies = time.perf_counter() + seconds, []
 
     def run(thread: int) -> None:
@@ -69,14 +70,15 @@ def served(url: str, files: Sequence[bytes], seconds: float) -> tuple[float, lis
             while time.perf_counter() < until:
                 number += CONCURRENCY
                 start = time.perf_counter()
-                answer = client.post(url, files=[("images", ("x.jpg", files[number % len(files)]))])
+                some = [files[(number + i) % len(files)] for i in range(together)]
+                answer = client.post(url, files=[("images", ("x.jpg", image)) for image in some])
                 answer.raise_for_status()
                 latencies.append(time.perf_counter() - start)
 
     start = time.perf_counter()
     with ThreadPoolExecutor(CONCURRENCY) as pool:
         list(pool.map(run, range(CONCURRENCY)))
-    return len(latencies) / (time.perf_counter() - start), latencies
+    return together * len(latencies) / (time.perf_counter() - start), latencies
 
 
 def teach(base: str, files: Sequence[bytes], stop: threading.Event, lessons: list[float]) -> None:
@@ -112,7 +114,7 @@ def measure(folder: Path, rounds: int, seconds: float) -> dict[str, Any]:
                 some = [("images", ("x.jpg", p.read_bytes())) for p in paths if p.parent.name == label][:12]
                 httpx.post(f"{base}/learn", files=some, data={"labels": label}, timeout=120).raise_for_status()
             served(f"{base}/predict", files, 2.0)  # warm
-            ratios, rates, costs, quiet, busy, lessons = [], [], [], [], [], []
+            ratios, together, rates, costs, quiet, busy, lessons = [], [], [], [], [], [], []
             for _ in range(rounds):
                 alone, cost = bare(graph, pixels, seconds)
                 used = cpu_seconds(process.pid)
@@ -121,6 +123,7 @@ def measure(folder: Path, rounds: int, seconds: float) -> dict[str, Any]:
                 quiet += latencies
                 rates.append((alone, rate))
                 ratios.append(rate / alone)
+                together.append(served(f"{base}/predict", files, seconds, TOGETHER)[0] / alone)
                 stop = threading.Event()
                 teacher = threading.Thread(target=teach, args=(base, files, stop, lessons))
                 teacher.start()
@@ -142,6 +145,7 @@ def measure(folder: Path, rounds: int, seconds: float) -> dict[str, Any]:
             "bare_cpu_ms_per_image": round(1000 * statistics.median(b for b, _ in costs), 2),
             "served_cpu_ms_per_image": round(1000 * statistics.median(s for _, s in costs), 2),
             "ratio_rounds": [round(ratio, 3) for ratio in ratios],
+            f"ratio_rounds_{TOGETHER}_images_a_request": [round(ratio, 3) for ratio in together],
         },
         "latency_seconds": {
             "without_lessons": tail(quiet),
