@@ -216,6 +216,7 @@ def test_leaving_one_out_of_both_learner(rows: Rows, cleanse: bool, step: int) -
     got = (parts[0] + C * parts[1]).numpy()
     np.testing.assert_allclose(review(learner, block, present, float(len(x)), C), got, atol=1e-12)
     np.testing.assert_array_equal(review(learner, block, present, float(len(x)), 0.0), parts[0])
+    np.testing.assert_array_equal(review(learner, block, present, float(len(x)), 1.0), parts[0] + parts[1])
 
     z = x @ learner.built().projection.numpy()
     residue = one_hot(y, 100) - relu(z) @ learner.weights[0].numpy()
