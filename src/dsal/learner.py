@@ -29,20 +29,17 @@ from dsal.expansion import Expansion, expansions
 from dsal.gathering import share, update_together
 from dsal.head import AnalyticHead
 from dsal.memory import require
-from dsal.packing import pack, packed_arrays, unpack
+from dsal.model_schema import LEARNER, learner_arrays
+from dsal.packing import pack, unpack
 from dsal.ridge import Blocks, Ridge, bytes_needed
 from dsal.rollback import rollback
 from dsal.rows import PhaseRows, pick
-from dsal.schema import ANY_ARRAY, Each, Number, Record, check_arrays
-from dsal.schema import Array as Expected
+from dsal.schema import check_arrays
 from dsal.scoring import best_columns
 from dsal.streams import Auto, Compensation, cleansed, one_hot, residue
 from dsal.tuning import GAMMA_ROWS, RatioFit, choose_gammas
 from dsal.validation import check_gamma, check_positive, check_size, is_auto
 
-_FACTS = Record(
-    {"phases": Number(0, 2**53, whole=True), "gammas": Each(Number(0, 1e300), 1), "ratio": Each(Number(), 2, 2)}
-)
 _BLOCK_BYTES = 2**25  # of one block of expanded rows: large enough for BLAS, small beside the squares
 _SCORED_NUMBERS = 2**22  # of one block of expanded rows while logits are computed
 
@@ -321,16 +318,9 @@ class Learner:
 
     def _check(self, arrays: Mapping[str, Array], facts: Mapping[str, Any], learning: bool) -> None:
         """Raise an error if these are not the state of such a learner."""
-        _FACTS.check({name: facts[name] for name in _FACTS.keys if name in facts}, "the learner")
-        expected = {
-            r"expansion\.projection": Expected("float64", ("features", "expansion_size")),
-            r"expansion\.width": Expected("float64", (), low=1e-150, optional=True),
-            r"expansion\..*": ANY_ARRAY,
-            **packed_arrays("main", learning),
-            **packed_arrays(r"comp\d*", learning),
-        }
+        LEARNER.check({name: facts[name] for name in LEARNER.keys if name in facts}, "the learner")
         own = {name: array for name, array in arrays.items() if name.partition(".")[0] in ("expansion", *self._names)}
-        check_arrays(own, expected, {"expansion_size": self.size})
+        check_arrays(own, learner_arrays(learning), {"expansion_size": self.size})
 
     @property
     def _names(self) -> list[str]:

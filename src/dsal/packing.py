@@ -11,8 +11,6 @@ import torch
 from dsal.blas import Array, Backend
 from dsal.errors import InputError
 from dsal.ridge import Ridge
-from dsal.schema import Array as Expected
-from dsal.schema import triangle
 
 
 def pack(ridge: Ridge) -> dict[str, Array]:
@@ -38,19 +36,3 @@ def unpack(state: Mapping[str, Array], gamma: float, backend: Backend) -> Ridge:
         ridge.carried, ridge.solved = (weights, None) if "carried" in state else (None, weights)
     ridge.empty = False
     return ridge
-
-
-def packed_arrays(names: str, learning: bool) -> dict[str, Expected]:
-    """What the arrays of streams called ``names`` (a regular expression) must be, of a d_B x d_B square each.
-
-    Args:
-        names: of the streams.
-        learning: whether there must be what learning on needs, or weights alone.
-    """
-    square = {"factor": (triangle("expansion_size"),), "targets": ("classes", "expansion_size")}
-    weights = {"weights": ("classes", "expansion_size"), "carried": (1,)}
-    required, optional = (square, weights) if learning else ({"weights": weights["weights"]}, square)
-    return {
-        rf"{names}\.{key}": Expected("float64", shape, optional=key not in required or names != "main")
-        for key, shape in {**required, **optional}.items()
-    }

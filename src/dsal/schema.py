@@ -136,7 +136,7 @@ class Record(Fact):
         for key in self.keys:
             _demand(key in value, where, f"a table with the key {key!r}", value)
         for key, item in value.items():
-            Text(200).check(key, f"a key of {where}")
+            Text(1000).check(key, f"a key of {where}")
             fact = self.keys.get(key) or self.optional.get(key) or self.rest
             if fact is None:
                 raise Mismatch(f"{where} has the unknown key {key!r}")

@@ -121,8 +121,8 @@ def break_arrays(arrays: dict[str, Any], random: Random) -> str:
     if kind == "type":
         arrays[name] = np.nan_to_num(array.astype(types[int(random.integers(len(types)))]), posinf=1, neginf=-1)
     elif kind == "shape":
-        shapes = (array[None], array.ravel(), array.T, array[:0], array[..., :-1] if array.ndim else array[None, None],
-                  np.concatenate([array.ravel()] * 2), array[:1] if array.ndim else array)  # fmt: skip
+        rows = np.atleast_1d(array)
+        shapes = (rows[None], rows.ravel(), rows.T, rows[:0], rows[..., :-1], np.concatenate([rows, rows]), rows[:1])
         arrays[name] = np.ascontiguousarray(shapes[int(random.integers(len(shapes)))])
     elif kind in ("value", "values") and array.size:
         extreme = np.array([np.nan, np.inf, -1, 0, 1e30, 2**31, -(2**62)][int(random.integers(7))])

@@ -23,6 +23,7 @@ from dsal.evaluation.experiment import Experiment, option_hints, prepare
 from dsal.evaluation.protocol import run_phases
 from dsal.evaluation.runner import run_experiment
 from dsal.images import ImageModel
+from dsal.images.reader import read_facts
 from dsal.methods import METHODS
 from dsal.report.confusion import confusion_of
 from dsal.report.facets import facets_of
@@ -212,6 +213,7 @@ def make_images(folder: Path) -> None:
 
 
 def use_images(folder: Path) -> Any:
+    read_facts(folder / "images.safetensors")["classifier"]["params"]["expansion_size"]  # what `dsal info` does
     model = ImageModel.load(folder / "images.safetensors")
     answers = model.predict(np.zeros((2, 12, 12), dtype=np.uint8)[..., None].repeat(3, axis=-1))
     return [[score for _, score in answer.top_k] for answer in answers]

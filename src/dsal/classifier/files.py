@@ -13,6 +13,7 @@ from dsal.activations import name_of
 from dsal.classifier.calibration import GRID, Calibration
 from dsal.classifier.labels import kind_of, label_array
 from dsal.errors import DSALError, FileFormatError, InputError
+from dsal.model_schema import CLASSIFIER
 from dsal.store import StrPath, load_tensors, save_tensors
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def pack(model: DSALClassifier, learning: bool) -> tuple[dict[str, NDArray[Any] 
 
 def load(model: DSALClassifier, path: StrPath, device: str | torch.device) -> None:
     """Make a new model what :func:`save` wrote."""
-    arrays, meta = load_tensors(path, kind=KIND)
+    arrays, meta = load_tensors(path, CLASSIFIER)
     unpack(model, arrays, meta, path, device)
 
 
@@ -83,28 +84,13 @@ def unpack(
 
 def _restore(model: DSALClassifier, arrays: dict[str, NDArray[Any]], meta: dict[str, Any]) -> None:
     learner = model._fresh(meta["seed"], compensated="comp.weights" in arrays)
-    _check_shapes(arrays, classes=len(meta["classes"]), features=meta["features"], d=learner.size)
     learner.restore(arrays, meta, meta["learning"])
     model._classes = label_array(meta["classes"])
     model._class_weight = arrays.get("class_weight", np.zeros(len(meta["classes"])))
+    if arrays["calibration"].shape != GRID.shape:
+        raise ValueError(f"calibration has shape {arrays['calibration'].shape}, not {GRID.shape}")
     model._calibration = Calibration(arrays["calibration"])
     model._fixed, model._learner = model._settings(), learner
-
-
-def _check_shapes(arrays: dict[str, NDArray[Any]], classes: int, features: int, d: int) -> None:
-    """Shapes that do not fit would crash later, in LAPACK."""
-    stream = {"weights": (classes, d), "targets": (classes, d), "factor": (d * (d + 1) // 2,)}
-    expected: dict[str, tuple[int, ...]] = {
-        "calibration": GRID.shape,
-        "class_weight": (classes,),
-        "expansion.projection": (features, d),
-        **{f"{name}.{part}": shape for name in ("main", "comp") for part, shape in stream.items()},
-    }
-    if "main.weights" not in arrays:
-        raise ValueError("main.weights are missing")
-    for name, array in arrays.items():
-        if array.shape != expected.get(name, array.shape):
-            raise ValueError(f"{name} has shape {array.shape}, not {expected[name]}")
 
 
 def _plain(value: Any) -> Any:

@@ -11,13 +11,14 @@ from torch import Tensor, nn
 
 from dsal import __version__
 from dsal.backbones import graphs
-from dsal.backbones.backbone import Backbone, Card, channels_last
+from dsal.backbones.backbone import Backbone, Card, channels_last, read_card
 from dsal.backbones.hub import MODULE, empty_backbone, wrap_module
 from dsal.classifier import DSALClassifier
 from dsal.classifier import files as classifier_files
 from dsal.errors import FileFormatError, InputError
 from dsal.images.reader import KIND
 from dsal.images.version import Version, model_arrays, part, set_arrays
+from dsal.model_schema import IMAGE_MODEL
 from dsal.store import StrPath, load_tensors, save_tensors
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def load(path: StrPath, backbone: Backbone | nn.Module | None, device: str | tor
     """Read what :func:`save` wrote; a ``backbone`` that is handed over must be the one it was made with."""
     from dsal.images.model import ImageModel
 
-    arrays, meta = load_tensors(path, kind=KIND)
+    arrays, meta = load_tensors(path, IMAGE_MODEL)
     try:
         card = read_card(meta["card"])
         if backbone is None:
@@ -77,15 +78,9 @@ def load(path: StrPath, backbone: Backbone | nn.Module | None, device: str | tor
             for number, document in enumerate(meta.get("history", ()))
         )
         model.version = meta["dsal"]
-    except (KeyError, TypeError, RuntimeError) as error:
+    except (LookupError, TypeError, RuntimeError) as error:
         raise FileFormatError(f"{path} does not describe a model of this version of dsal: {error!r}") from error
     return model
-
-
-def read_card(fields: dict[str, Any]) -> Card:
-    """A card as JSON holds it."""
-    tuples = {name: None if fields[name] is None else tuple(fields[name]) for name in ("seen_classes", "mean", "std")}
-    return Card(**{**fields, **tuples})
 
 
 def _stored_backbone(card: Card, arrays: dict[str, NDArray[Any]]) -> Backbone:

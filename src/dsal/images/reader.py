@@ -16,6 +16,7 @@ from dsal.images.answers import Prediction
 from dsal.images.batches import graph_batches
 from dsal.images.graph import Graph, cached_graph
 from dsal.images.novelty import ClassStatistics, Usual
+from dsal.model_schema import IMAGE_MODEL
 from dsal.store import StrPath, load_tensors
 
 KIND = "image model"
@@ -29,7 +30,7 @@ _PREDICTING = ("classifier.main.weights", "classifier.comp.weights", "classifier
 
 def read_facts(path: StrPath) -> dict[str, Any]:
     """The metadata of a model file; no array is read."""
-    return load_tensors(path, kind=KIND, wanted=lambda name: False)[1]
+    return load_tensors(path, IMAGE_MODEL, wanted=lambda name: False)[1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +58,7 @@ class ImageReader:
             graph = cached_graph(facts["backbone_sha256"]) if known else None
             if graph is None:
                 return None
-            arrays, _ = load_tensors(path, kind=KIND, wanted=lambda name: name.startswith(_PREDICTING))
+            arrays, _ = load_tensors(path, IMAGE_MODEL, wanted=lambda name: name.startswith(_PREDICTING))
             projection, strength = arrays["classifier.expansion.projection"], float(facts["compensation"])
             main, comp = arrays["classifier.main.weights"].T, arrays.get("classifier.comp.weights")
             main_activation, activation = (_ACTIVATIONS[params[name]] for name in ("main_activation", "activation"))
