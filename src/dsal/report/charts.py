@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from dsal.report.axes import log_axis, pick_phases, value_axis
 from dsal.report.paper import own_results
-from dsal.report.runs import Phase, Run, Value
+from dsal.report.runs import PhaseValues, Run, Value
 
 Numbered: TypeAlias = Sequence[tuple[int, Run]]
 """Runs with their numbers on the page: a run keeps its look in every chart."""
@@ -120,7 +120,7 @@ def _references(runs: Sequence[Run]) -> tuple[Reference, ...]:
     return (*last, *average)
 
 
-def _lines(runs: Numbered, measure: Callable[[Phase], Value | None]) -> tuple[Line, ...]:
+def _lines(runs: Numbered, measure: Callable[[PhaseValues], Value | None]) -> tuple[Line, ...]:
     lines = []
     for number, run in runs:
         points = [(phase, value) for phase in run.phases if (value := measure(phase)) is not None]

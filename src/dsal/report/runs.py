@@ -42,7 +42,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Phase:
+class PhaseValues:
     """What was measured after one phase; ``new`` is missing at phase 0."""
 
     number: int
@@ -64,7 +64,7 @@ class Run:
     config: Mapping[str, Any]
     seeds: tuple[int, ...]
     seed_varies: str
-    phases: tuple[Phase, ...]
+    phases: tuple[PhaseValues, ...]
     average: Value
     last: Value
     base: Value
@@ -157,7 +157,7 @@ def _labelled(runs: Sequence[Run]) -> tuple[Run, ...]:
 
 def _run(path: Path, doc: Mapping[str, Any]) -> Run:
     phases = tuple(
-        Phase(
+        PhaseValues(
             number=entry["phase"],
             classes_seen=entry["classes_seen"],
             accuracy=_value(entry["accuracy"]),
