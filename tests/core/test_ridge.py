@@ -202,6 +202,9 @@ def test_targets_may_be_of_some_columns(route: Route) -> None:
     expected = np.zeros((10, 4))
     expected[:, [3, 1]] = joint_weights(x, y, 0.1)
     np.testing.assert_allclose(ridge.weights(), expected, rtol=1e-9, atol=1e-10)
+    ridge.update(blocks_of(x[:1], y[:1]), rows=1, columns=torch.tensor([0, 2]), route=route)
+    assert ridge.carried is not None  # fewer rows than classes: W came along
+    np.testing.assert_allclose(ridge.weights(), ridge.solve(ridge.targets), rtol=1e-9, atol=1e-10)
 
 
 def test_merged_into_nothing_it_learns_on() -> None:
