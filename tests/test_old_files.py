@@ -14,6 +14,8 @@ from torch import nn
 from dsal import DSALClassifier
 from dsal.backbones.hub import wrap_module
 from dsal.images import ImageModel
+from dsal.images.reader import ImageReader, read_facts
+from dsal.store import load_tensors, save_tensors
 
 FOLDER = Path(__file__).parent / "data" / "version-0.1"
 ANSWERS = json.loads((FOLDER / "answers.json").read_text(encoding="utf-8"))
@@ -42,3 +44,19 @@ def test_image_models() -> None:
     assert model.predict([image])[0].label in model.classes
     model.learn(([image, 255 - image], ["new", "new"]))
     assert model.counts["new"] == 2
+
+
+def test_image_models_whose_metadata_lack_what_version_0_1_did_not_write(tmp_path: Path) -> None:
+    images = list(np.random.default_rng(0).integers(0, 255, (4, 32, 32, 3), dtype=np.uint8))
+    model = ImageModel("cifar100-resnet32", DSALClassifier(expansion_size=8))
+    model.learn((images, ["a", "a", "b", "b"]))
+    model.save(tmp_path / "new.dsal")
+    arrays, facts = load_tensors(tmp_path / "new.dsal", kind="image model")
+    later = ("counts", "compensation", "temperature", "history", "left_out", "notes")
+    old = {name: value for name, value in facts.items() if name not in later}
+    arrays = {name: array for name, array in arrays.items() if not name.startswith(("seen.", "history."))}
+    save_tensors(tmp_path / "old.dsal", arrays, old)
+    assert read_facts(tmp_path / "old.dsal")["counts"] == {"a": 2, "b": 2}
+    assert ImageReader.load(tmp_path / "old.dsal") is None  # answering takes PyTorch
+    answers = [ImageModel.load(tmp_path / name).predict(images) for name in ("old.dsal", "new.dsal")]
+    assert answers[0] == answers[1]

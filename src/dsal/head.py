@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from dsal.activations import Activation
+from dsal.combine import combined
 from dsal.expansion import Expansion, Product
-from dsal.streams import combined
 
 Apply = Callable[[Activation, Tensor], Tensor]
 

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from dsal.activations import apply
+from dsal.combine import combined
 from dsal.learner import Learner
 from dsal.rows import Block
-from dsal.streams import Auto, cleansed, combined, one_hot, residue
+from dsal.streams import Auto, cleansed, one_hot, residue
 from dsal.tuning import RatioFit
 from dsal.validation import is_auto
 

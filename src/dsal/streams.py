@@ -1,4 +1,4 @@
-"""The equations of a compensation stream: residue, cleansing, and how both streams answer together."""
+"""The equations of a compensation stream: residue and cleansing."""
 
 from __future__ import annotations
 
@@ -51,8 +51,3 @@ def cleansed(residue: Tensor, present: Tensor) -> Tensor:
     clean = torch.zeros_like(residue)
     clean[:, present] = residue[:, present]
     return clean
-
-
-def combined(main: Tensor, compensation: Tensor, ratio: float) -> Tensor:
-    """Logits of both streams together, eq. (19): X_M W_M + C X_C W_C."""
-    return main + ratio * compensation

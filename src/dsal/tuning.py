@@ -24,12 +24,13 @@ from torch import Tensor
 
 from dsal.activations import Activation, apply
 from dsal.blas import Backend
+from dsal.combine import combined
 from dsal.defaults import COMPENSATION
 from dsal.errors import InputError
 from dsal.expansion import Expansion
 from dsal.memory import require
 from dsal.rows import Block, PhaseRows, Reader
-from dsal.streams import Auto, Compensation, combined, one_hot, residue
+from dsal.streams import Auto, Compensation, one_hot, residue
 
 GAMMAS = tuple(float(f"{10.0**exponent:.3g}") for exponent in np.arange(-3, 3.5, 0.5))
 """Half decades from 0.001 to 1000."""

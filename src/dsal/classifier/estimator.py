@@ -20,13 +20,14 @@ from dsal.classifier.inference import Array, Inference
 from dsal.classifier.inputs import Survey, read_rows
 from dsal.classifier.labels import columns_of, kind_of, label_array
 from dsal.classifier.seeds import seed_of
+from dsal.combine import combined
 from dsal.defaults import COMPENSATION, EXPANSION_SIZE, GAMMA
 from dsal.distributed import current
 from dsal.errors import InputError
 from dsal.learner import Learner
 from dsal.left_out import leave_one_out, review
 from dsal.store import StrPath
-from dsal.streams import Compensation, combined
+from dsal.streams import Compensation
 from dsal.tuning import GAMMA_ROWS
 from dsal.validation import check_compensation, check_gamma
 

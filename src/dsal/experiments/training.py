@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dsal.activations import resolve
+from dsal.combine import combined
 from dsal.data import FeatureSet, Scenario
 from dsal.evaluation.metrics import confusion_counts
 from dsal.learner import Learner
 from dsal.rows import PhaseRows, from_arrays
-from dsal.streams import Compensation, combined
+from dsal.streams import Compensation
 
 RATIOS = tuple(round(0.1 * step, 1) for step in range(21))
 """C from 0 to 2: every compensation stream is measured at each, after the last phase."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dsal.combine import combined
 from dsal.data.decode import ImageSource
 from dsal.errors import FileFormatError
 from dsal.images.answering import Answerer
@@ -29,8 +30,14 @@ _PREDICTING = ("classifier.main.weights", "classifier.comp.weights", "classifier
 
 
 def read_facts(path: StrPath) -> dict[str, Any]:
-    """The metadata of a model file; no array is read."""
-    return load_tensors(path, IMAGE_MODEL, wanted=lambda name: False)[1]
+    """The metadata of a model file; no array is read, unless version 0.1 wrote it, which kept less in the metadata."""
+    facts = load_tensors(path, IMAGE_MODEL, wanted=lambda name: False)[1]
+    if "counts" in facts:
+        return facts
+    from dsal.images.model import ImageModel
+
+    model = ImageModel.load(path)
+    return {**facts, "counts": model.counts, "compensation": model.classifier.compensation_, "history": []}
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +62,7 @@ class ImageReader:
             known = params["expansion"] == "random" and {params["activation"], params["main_activation"]} <= {
                 *_ACTIVATIONS
             }
-            graph = cached_graph(facts["backbone_sha256"]) if known else None
+            graph = cached_graph(facts["backbone_sha256"]) if known and "temperature" in facts else None
             if graph is None:
                 return None
             arrays, _ = load_tensors(path, IMAGE_MODEL, wanted=lambda name: name.startswith(_PREDICTING))
@@ -66,7 +73,7 @@ class ImageReader:
             def logits(x: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
                 z = x.astype(np.float64) @ projection
                 own = main_activation(z) @ main
-                return own, own if comp is None or not strength else own + strength * (activation(z) @ comp.T)
+                return own, own if comp is None or not strength else combined(own, activation(z) @ comp.T, strength)
 
             answerer = Answerer(
                 tuple(facts["classifier"]["classes"]),
