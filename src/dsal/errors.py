@@ -43,7 +43,7 @@ class PluginError(DSALError, ImportError):
 
 
 class FileFormatError(DSALError, ValueError):
-    """A file that is torn, tampered with, foreign, or written by a later version."""
+    """A file that is truncated, tampered with, foreign, or written by a later version."""
 
 
 class MissingDataError(DSALError, FileNotFoundError):

@@ -16,7 +16,10 @@ _CGROUPS = (  # folder, files of the limit and of the use, the file cache that y
 
 
 def require(needed: int, device: torch.device, purpose: str) -> None:
-    """Raise :class:`MemoryNeededError` if ``needed`` bytes do not fit on ``device``; what nobody can tell, fits."""
+    """Raise :class:`MemoryNeededError` if ``needed`` bytes do not fit on ``device``.
+
+    If it is unknown how much is available, assume that they fit.
+    """
     available = available_bytes(device)
     if available is not None and needed > available:
         raise MemoryNeededError(
@@ -26,7 +29,7 @@ def require(needed: int, device: torch.device, purpose: str) -> None:
 
 
 def available_bytes(device: torch.device) -> int | None:
-    """Bytes that can still be allocated on ``device``, within the limits of a container; None where nobody can tell."""
+    """Bytes that can still be allocated on ``device``, within the limits of a container; None if unknown."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     if device.type != "cpu":

@@ -44,7 +44,7 @@ Reader: TypeAlias = Callable[[int], Iterator[Block]]
 
 @dataclass(frozen=True, eq=False)
 class PhaseRows:
-    """What the learner is told of a phase.
+    """What the learner needs to know about a phase.
 
     Attributes:
         read: yields its rows.

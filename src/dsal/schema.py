@@ -40,7 +40,7 @@ def parse_json(text: str) -> Any:
     except RecursionError as error:
         raise Mismatch("its lists are nested too deeply") from error
     except ValueError as error:
-        raise Mismatch(f"it is torn or not JSON: {error}") from error
+        raise Mismatch(f"it is truncated or corrupt or not JSON: {error}") from error
 
 
 class Fact(ABC):

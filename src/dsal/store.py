@@ -165,7 +165,7 @@ def load_tensors(
 
     Raises:
         FileNotFoundError: there is no such file.
-        FileFormatError: the file is torn, tampered with, not ours, of a later version, or not of this schema.
+        FileFormatError: the file is truncated, tampered with, not ours, of a later version, or not of this schema.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -184,7 +184,7 @@ def load_tensors(
     except Mismatch as error:
         raise FileFormatError(f"{path} is not a usable file of kind {schema.kind!r}: {error}") from error
     except SafetensorError as error:
-        raise FileFormatError(f"{path} is not a readable safetensors file, or torn: {error}") from error
+        raise FileFormatError(f"{path} is not a readable safetensors file, or is truncated: {error}") from error
     return arrays, facts
 
 
@@ -193,7 +193,7 @@ def read_json(path: StrPath, fact: Fact) -> Any:
 
     Raises:
         FileNotFoundError: there is no such file.
-        FileFormatError: it is torn, too large, or does not hold what ``fact`` says.
+        FileFormatError: it is truncated or corrupt, too large, or does not hold what ``fact`` says.
     """
     path = check_readable(path)
     try:
@@ -211,7 +211,7 @@ def _read_header(path: Path) -> tuple[dict[str, Header], dict[str, Any]]:
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
         if size > min(_HEADER_BYTES, path.stat().st_size):
-            raise Mismatch("its header is longer than the file or torn: is it a safetensors file?")
+            raise Mismatch("its header is longer than the file, or corrupt: is it a safetensors file?")
         text = file.read(size)
     try:
         header = parse_json(text.decode())

@@ -166,7 +166,7 @@ def _run(setting: Setting, out: Path, handling: Handling) -> None:
     if code == 130:
         raise KeyboardInterrupt
     if code:
-        raise DSALError(f"the run in {out} failed; what went wrong stands above")
+        raise DSALError(f"the run in {out} failed; see the error above")
 
 
 def _methods(asked: list[str] | None) -> list[str]:

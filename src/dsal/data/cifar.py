@@ -132,7 +132,7 @@ def _open_archive(archive: Path, folder: str) -> Iterator[Opener]:
                 pass
     except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise FileFormatError(
-            f"{archive} is torn or is no tar archive ({error}); remove it and fetch it again"
+            f"{archive} is truncated or corrupt or is no tar archive ({error}); remove it and fetch it again"
         ) from error
 
 

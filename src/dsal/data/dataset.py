@@ -62,7 +62,7 @@ def load_dataset(
     Raises:
         UnknownNameError: no data set of that name.
         MissingDataError: the files are not under ``root``; says which file to put where.
-        FileFormatError: a file is torn or is not what its name says.
+        FileFormatError: a file is truncated or corrupt or is not what its name says.
     """
     return DATASETS.get(name)(data_root() if root is None else Path(root), download, progress)
 

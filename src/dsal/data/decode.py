@@ -83,7 +83,7 @@ def decode_image(source: ImageSource, size: int, channels: int = 3, crop: float 
         uint8, (channels, size, size).
 
     Raises:
-        FileFormatError: no such file, or it is empty, torn, too large, or no image; the message names it.
+        FileFormatError: no such file, or it is empty, truncated, too large, or no image; the message names it.
     """
     name = str(source) if isinstance(source, Path) else name
     try:

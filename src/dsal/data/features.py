@@ -237,7 +237,7 @@ def read_features(path: str | os.PathLike[str], features: str | None = None) -> 
 
     Raises:
         FileNotFoundError: there is no such file.
-        FileFormatError: the file is torn, changed, or holds something else.
+        FileFormatError: the file is truncated or corrupt, changed, or holds something else.
     """
     arrays, meta = load_tensors(path, SCHEMA)
     try:

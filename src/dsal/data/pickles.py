@@ -29,7 +29,7 @@ def load_restricted(file: BinaryIO, where: str) -> dict[str, object]:
         the dict; keys that were ``bytes`` (written by Python 2) come back as ``str``.
 
     Raises:
-        FileFormatError: the pickle is torn, asks for anything else (which is named), or holds no dict.
+        FileFormatError: the pickle is truncated or corrupt, asks for anything else (which is named), or holds no dict.
     """
     try:
         # latin1 turns the byte strings of Python 2 into str one to one, so that array data survives.
@@ -40,7 +40,9 @@ def load_restricted(file: BinaryIO, where: str) -> dict[str, object]:
     except FileFormatError as error:
         raise FileFormatError(f"{where}: {error}") from None
     except Exception as error:  # a damaged pickle can raise anything, as the pickle documentation warns
-        raise FileFormatError(f"{where} is torn or is no pickle ({type(error).__name__}: {error})") from error
+        raise FileFormatError(
+            f"{where} is truncated or corrupt or is no pickle ({type(error).__name__}: {error})"
+        ) from error
 
 
 def _text(key: object) -> str:

@@ -27,7 +27,7 @@ def confusion_counts(true: NDArray[np.int64], predicted: NDArray[np.int64], clas
 
 
 def accuracy(counts: Counts, group: range | None = None) -> float:
-    """Share of samples taken for what they are, over all classes or over the true classes in ``group``.
+    """Fraction classified correctly, over all classes or over the true classes in ``group``.
 
     >>> accuracy(np.array([[3, 1], [2, 2]])), accuracy(np.array([[3, 1], [2, 2]]), range(1, 2))
     (62.5, 50.0)

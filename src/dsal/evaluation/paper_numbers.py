@@ -114,7 +114,7 @@ def paper_results(dataset: str, phases: int, method: str | None = None) -> tuple
 
 
 def is_the_papers_setting(config: Mapping[str, Any], base: int, classes: int) -> bool:
-    """Whether a run may stand beside the paper's: half of the classes first, all samples, a test after every phase."""
+    """Whether a run is like the paper's: half of the classes first, all samples, a test after every phase."""
     return 2 * base == classes and "shots" not in config and "eval_every" not in config
 
 

@@ -166,7 +166,7 @@ def read_results(out: Path) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: there is none.
-        FileFormatError: it is torn, of another schema, or does not hold together.
+        FileFormatError: it is corrupt, of another schema, or does not hold together.
     """
     document: dict[str, Any] = read_json(out / "results.json", DOCUMENT)
     return document
@@ -183,7 +183,7 @@ def read_confusion(out: Path, seeds: Sequence[int], seen: Mapping[int, int]) -> 
         seen: number of classes seen, by phase.
 
     Raises:
-        FileFormatError: the file is torn, or not of this run.
+        FileFormatError: the file is truncated or corrupt, or not of this run.
     """
     path = out / "confusion.npz"
     if not path.exists():
@@ -209,7 +209,7 @@ def _counts(archive: zipfile.ZipFile, name: str, classes: int) -> NDArray[np.int
         shape, by_columns, dtype = np.lib.format.read_array_header_1_0(file)
         check_headers({name: (dtype.name, shape)}, {name: expected}, {})
         if member.file_size != file.tell() + classes**2 * dtype.itemsize or by_columns:
-            raise Mismatch(f"{name} is torn")
+            raise Mismatch(f"{name} is truncated or corrupt")
         counts = np.frombuffer(file.read(), dtype=dtype).reshape(shape).astype(np.int64)
     expected.check_values(counts, name)
     return counts

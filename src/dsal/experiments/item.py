@@ -62,7 +62,7 @@ def draw_nothing(summary: Summary, folder: Path) -> None:
 
 
 def percent(hits: Sequence[int] | np.ndarray[Any, Any], totals: Sequence[int] | np.ndarray[Any, Any]) -> float:
-    """Share of test samples taken for what they are.
+    """Fraction of test samples classified correctly.
 
     >>> percent([3, 1], [4, 4])
     50.0

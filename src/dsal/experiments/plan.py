@@ -33,7 +33,7 @@ class Plan:
         characters: features of Omniglot for Fig. 6, by name or file; None leaves them out.
         data_root: folder with the images of CIFAR-100, which Fig. 3 shows.
         expansion_size: d_B.
-        characters_size: d_B for Omniglot, whose 500 phases with 1,623 classes are dear.
+        characters_size: d_B for Omniglot, whose 500 phases with 1,623 classes are expensive.
         gamma: ridge of both streams.
         compensation: C.
         seeds: of the projection, for Tables 1 and 2; figures take the first.

@@ -53,7 +53,7 @@ class Measurement:
     """What is known of a stream after training: the main stream as it is, a compensation stream added to it.
 
     Attributes:
-        hits: test samples of each class that were taken for what they are, after each phase, at the C of the training:
+        hits: test samples of each class that were classified correctly, after each phase, at the C of the training:
             (K + 1, classes).
         grid: the same after the last phase, for each C of ``RATIOS``: (21, classes); of the main stream for C = 0 only.
         totals: test samples of each class, (classes,).

@@ -1,7 +1,7 @@
 """Features kept on disk, found again by the content of the weights and of the data.
 
 An entry is a folder named after its key, with ``train.npy``, ``test.npy`` (float32, memory-mapped when used) and
-``entry.json``, written last. An entry that is torn, damaged or not what its name says is computed anew.
+``entry.json``, written last. An entry that is truncated, damaged or not what its name says is computed anew.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _read(folder: Path, backbone: Backbone, dataset: DataSet, kind: str) -> Feat
     try:
         record = json.loads((entry / "entry.json").read_text())
         features = feature_set(backbone, dataset, kind, _map(entry / "train.npy"), _map(entry / "test.npy"))
-    except (OSError, ValueError):  # absent, torn, of another shape
+    except (OSError, ValueError):  # absent, truncated, of another shape
         return None
     return features if record == {"key": key, "fingerprint": features.fingerprint} else None
 

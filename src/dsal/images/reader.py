@@ -54,7 +54,7 @@ class ImageReader:
         """Read what predicting needs; None where that takes PyTorch: a backbone not converted yet, another expansion.
 
         Raises:
-            FileFormatError: the file is torn, tampered with, or no model of images.
+            FileFormatError: the file is truncated, tampered with, or no model of images.
         """
         facts = read_facts(path)
         try:

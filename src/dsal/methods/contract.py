@@ -1,4 +1,4 @@
-"""What a class-incremental method is: it learns phases, scores the classes seen, and lays open what it keeps.
+"""What a class-incremental method is: it learns phases, scores the classes seen, and shows what it keeps.
 
 Classes are *positions* 0, 1, 2 ... in order of arrival; the protocol tells a method which of them a phase contains.
 A method takes features of a frozen backbone or images (:attr:`Method.inputs` says which), as

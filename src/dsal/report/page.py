@@ -37,7 +37,7 @@ def build_report(run_dirs: Sequence[Path], out: Path) -> Path:
 
     Raises:
         InputError: no directory was given, or one holds no results.
-        FileFormatError: a file is torn, foreign, or written by a later version.
+        FileFormatError: a file is truncated or corrupt, foreign, or written by a later version.
     """
     runs = read_runs(run_dirs)
     matrices = [confusion_of(run) for run in runs]

@@ -110,7 +110,7 @@ def read_runs(directories: Sequence[Path]) -> tuple[Run, ...]:
 
     Raises:
         InputError: no directory was given, or one holds no results.
-        FileFormatError: a file is torn, foreign, or of another version.
+        FileFormatError: a file is truncated or corrupt, foreign, or of another version.
     """
     if not directories:
         raise InputError("a report needs at least one run directory")

@@ -16,7 +16,7 @@ def decode_bytes(data: bytes, size: int, channels: int, max_pixels: int) -> Tens
     """Pixels of an image file in memory, uint8 (channels, size, size): see :func:`dsal.data.decode.decode_image`.
 
     Raises:
-        FileFormatError: it is not an image, torn, or larger than ``max_pixels``.
+        FileFormatError: it is not an image, truncated, or larger than ``max_pixels``.
     """
     try:
         with Image.open(io.BytesIO(data)) as file:

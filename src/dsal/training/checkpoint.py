@@ -50,7 +50,7 @@ def load_checkpoint(path: Path, training: BaseTraining) -> None:
 
     Raises:
         InputError: the checkpoint is of another training; says what differs.
-        FileFormatError: the file is torn or not a checkpoint.
+        FileFormatError: the file is truncated or corrupt or not a checkpoint.
     """
     tensors, meta = training.team.told(partial(load_tensors, path, _schema(training, path)))
     model, rest = {}, {}
