@@ -19,6 +19,7 @@ from dsal import DSALClassifier
 from dsal.backbones import Backbone, load_backbone, save_backbone
 from dsal.images import ImageModel
 from dsal.images.lock import model_lock
+from dsal.images.model import DEFAULTS
 
 from .conftest import Call
 
@@ -29,7 +30,7 @@ SMALL = ("--expansion-size", "128")
 def first_model(album: Path, weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of the four characters of ``first``."""
     path = tmp_path_factory.mktemp("model") / "m.dsal"
-    taught = ImageModel(load_backbone(weights), DSALClassifier(expansion_size=128))
+    taught = ImageModel(load_backbone(weights), DSALClassifier(expansion_size=128, **DEFAULTS))
     taught.learn(album / "first")
     taught.save(path)
     return path

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
-from scipy.special import log_softmax
+from scipy.special import log_softmax, softmax
 
-from dsal.classifier.calibration import GRID, MOST_ROWS, Calibration, rows_wanted
+from dsal.classifier.calibration import DOUBT, GRID, MOST_ROWS, Calibration, rows_wanted
 
 Case = tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]
 
@@ -21,8 +21,11 @@ def case() -> Case:
 
 
 def loss(case: Case, t: float) -> float:
+    """Cross-entropy with targets that give the true column 1 - DOUBT, and the others the rest."""
     logits, columns, weight = case
-    return float(-(weight * log_softmax(logits / t, axis=1)[np.arange(len(logits)), columns]).sum())
+    targets = np.full(logits.shape, DOUBT / (logits.shape[1] - 1))
+    targets[np.arange(len(logits)), columns] = 1 - DOUBT
+    return float(-(weight[:, None] * targets * log_softmax(logits / t, axis=1)).sum())
 
 
 def test_the_temperature_is_that_of_a_direct_search(case: Case) -> None:
@@ -62,13 +65,19 @@ def test_rows_without_a_value_are_left_out(case: Case) -> None:
     assert (nothing.losses.tolist(), nothing.temperature) == ([0.0] * 201, 1.0)
 
 
-@pytest.mark.parametrize(("right", "temperature"), [(True, 1e-3), (False, 100.0)])
-def test_rows_that_are_always_right_or_wrong_take_the_end_of_the_grid(right: bool, temperature: float) -> None:
+def test_rows_that_are_always_right_do_not_make_scores_certain() -> None:
+    """The likelihood alone would take the smallest T of the grid, and wrong answers to come would score 1.000."""
     logits = np.array([[3.0, 0.0], [2.0, 0.0]])
-    calibration = Calibration().plus(logits, np.full(2, 0 if right else 1), np.ones(2), total=2.0)
-    assert calibration.temperature == pytest.approx(temperature)
+    calibration = Calibration().plus(logits, np.zeros(2, dtype=np.int64), np.ones(2), total=2.0)
+    scores = softmax(logits / calibration.temperature, axis=1)[:, 0]
+    assert 0.95 < scores.min() < scores.max() < 1 - DOUBT / 4
+
+
+def test_rows_that_are_always_wrong_take_the_end_of_the_grid() -> None:
+    calibration = Calibration().plus(np.array([[3.0, 0.0], [2.0, 0.0]]), np.ones(2, dtype=np.int64), np.ones(2), 2.0)
+    assert calibration.temperature == pytest.approx(100.0)
 
 
 def test_how_many_rows_are_looked_at() -> None:
-    assert [rows_wanted(w) for w in (0.0, 31.9, 32.0, 640.0, 1e9)] == [16, 16, 17, 36, MOST_ROWS]
+    assert [rows_wanted(w) for w in (0.0, 1536.0, 1568.0, 2048.0, 1e9)] == [64, 64, 65, 80, MOST_ROWS]
     assert MOST_ROWS == 256

@@ -7,10 +7,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dsal.data.class_order import class_order
     from dsal.data.dataset import DATASETS, DataSet, data_root, load_dataset
     from dsal.data.features import FeatureSet, feature_set_names, load_features, read_features, save_features
     from dsal.data.files import FileData
+    from dsal.data.orders import class_order
     from dsal.data.samples import FeatureRows, ImageData, JoinedSamples, Samples
     from dsal.data.scenario import Scenario, split_phases
 
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "class_order": ("class_order",),
+    "orders": ("class_order",),
     "dataset": ("DATASETS", "DataSet", "data_root", "load_dataset"),
     "features": ("FeatureSet", "feature_set_names", "load_features", "read_features", "save_features"),
     "files": ("FileData",),
@@ -51,7 +51,5 @@ def __getattr__(name: str) -> Any:
             if module == "dataset":
                 for registered in _REGISTERED:
                     import_module(f"dsal.data.{registered}")
-            value = getattr(import_module(f"dsal.data.{module}"), name)
-            globals()[name] = value  # a function may have the name of its module
-            return value
+            return getattr(import_module(f"dsal.data.{module}"), name)
     raise AttributeError(f"module 'dsal.data' has no attribute {name!r}")

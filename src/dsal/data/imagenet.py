@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from dsal.data.class_order import class_order
 from dsal.data.dataset import DATASETS, DataSet
 from dsal.data.files import FileData, files_fingerprint
 from dsal.data.folder import ImageFiles, images_below, read_folder
+from dsal.data.orders import class_order
 from dsal.errors import FileFormatError, InputError, MissingDataError, UnknownNameError
 from dsal.progress import OnProgress
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dsal.data.class_order import Order, class_order
+from dsal.data.orders import Order, class_order
 from dsal.errors import InputError
 
 Labels = Tensor | NDArray[np.integer] | Sequence[int]

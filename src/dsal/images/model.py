@@ -35,7 +35,7 @@ from dsal.images.version import Version
 from dsal.progress import OnProgress
 from dsal.store import StrPath
 
-DEFAULTS: dict[str, Any] = {"expansion_size": 4096, "gamma": 100.0, "compensation": 0.6}
+DEFAULTS: dict[str, Any] = {"gamma": 100.0}
 """Of the classifier on own images, chosen by benchmarks/few_images.py: see docs/own-images.md."""
 
 THRESHOLD = 0.95  # of novelty: one in twenty images of known classes is flagged
