@@ -35,6 +35,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "images/novelty": ("tests/images/test_novelty.py",),
     "scoring": ("tests/core/test_scoring.py",),
     "classifier/calibration": ("tests/core/test_calibration.py",),
+    "combine": ("tests/core/test_learner.py", "-k", "equations"),
     "streams": ("tests/core/test_learner.py", "-k", "not batch_size"),
     "tuning": ("tests/test_tuning.py", "tests/test_auto.py", "tests/methods/test_analytic.py"),
     "ridge": ("tests/core/test_ridge.py", "-k", "not five_hundred and not real_features"),
