@@ -202,12 +202,11 @@ class Learner:
         """C in force: as given, 0 for None, or what the phases learned so far advise for ``"auto"``."""
         return self.ratio.ratio if isinstance(compensation, str) else compensation or 0.0
 
-    def head(self, compensation: float, stream: int = 0, classes: Sequence[object] = ()) -> AnalyticHead:
+    def head(self, compensation: float, classes: Sequence[object] = ()) -> AnalyticHead:
         """Features to logits on the weights as they are now: shared, not copied.
 
         Args:
-            compensation: C; with 0 the main stream answers alone.
-            stream: which of the compensation streams answers with it.
+            compensation: C of the first compensation stream; with 0 the main stream answers alone.
             classes: the label of each column.
         """
         expansion, weights = self.built(), self.weights
@@ -220,8 +219,8 @@ class Learner:
             expansion,
             main_activation=self.main_activation,
             main=weights[0],
-            activation=self.compensations[stream].activation if compensation else self.main_activation,
-            comp=weights[1 + stream] if compensation else None,
+            activation=self.compensations[0].activation if compensation else self.main_activation,
+            comp=weights[1] if compensation else None,
             compensation=compensation,
             classes=list(classes),
         )

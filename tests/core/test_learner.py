@@ -283,6 +283,17 @@ def test_several_compensation_streams_on_one_main_stream(rows: Rows) -> None:
     assert several.classes == 60
 
 
+def test_outputs_are_those_of_every_row_in_float64(rows: Rows) -> None:
+    """Of more rows than a block has, given in float32."""
+    learner = learner_of(64)
+    learn(learner, *rows.phase(0, 50))
+    x = np.tile(rows.new, (learner.block_rows // len(rows.new) + 2, 1)).astype(np.float32)
+    z = x.astype(np.float64) @ learner.built().projection.numpy()
+    expected = relu(z) @ learner.weights[0].numpy(), np.tanh(z) @ learner.weights[1].numpy()
+    for got, wanted in zip(learner.outputs(x), expected, strict=True):
+        np.testing.assert_allclose(got, wanted, atol=1e-12)
+
+
 def test_activations_by_name() -> None:
     wanted = {
         "relu",
