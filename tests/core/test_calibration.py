@@ -73,6 +73,22 @@ def test_rows_that_are_always_right_do_not_make_scores_certain() -> None:
     assert 0.95 < scores.min() < scores.max() < 1 - DOUBT / 4
 
 
+def test_no_score_claims_more_than_ninety_nine_percent() -> None:
+    """Where all rows are right and alike, the score of each is 1 - DOUBT."""
+    calibration = Calibration().plus(np.array([[3.0, 0.0]] * 4), np.zeros(4, dtype=np.int64), np.ones(4), total=4.0)
+    assert softmax(np.array([3.0, 0.0]) / calibration.temperature)[0] == pytest.approx(0.99, abs=2e-4)
+
+
+def test_one_class_speaks_for_no_temperature() -> None:
+    calibration = Calibration().plus(np.array([[3.0], [2.0]]), np.zeros(2, dtype=np.int64), np.ones(2), total=2.0)
+    assert (calibration.losses.tolist(), calibration.temperature) == ([0.0] * 201, 1.0)
+
+
+def test_tiny_logits_take_the_other_end_of_the_grid() -> None:
+    calibration = Calibration().plus(np.array([[1e-3, 0.0]] * 2), np.zeros(2, dtype=np.int64), np.ones(2), total=2.0)
+    assert calibration.temperature == pytest.approx(1e-3)
+
+
 def test_rows_that_are_always_wrong_take_the_end_of_the_grid() -> None:
     calibration = Calibration().plus(np.array([[3.0, 0.0], [2.0, 0.0]]), np.ones(2, dtype=np.int64), np.ones(2), 2.0)
     assert calibration.temperature == pytest.approx(100.0)

@@ -59,7 +59,7 @@ class Calibration:
         centred = logits - logits.max(1, keepdims=True)
         chosen = centred[np.arange(len(logits)), columns]
         others = (centred.sum(1) - chosen) / max(logits.shape[1] - 1, 1)
-        target = (1 - DOUBT) * chosen + DOUBT * others if logits.shape[1] > 1 else chosen
+        target = (1 - DOUBT) * chosen + DOUBT * others
         losses = [weight @ (np.log(np.exp(centred / t).sum(1)) - target / t) for t in GRID]
         return Calibration(self.losses + losses)
 
