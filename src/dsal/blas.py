@@ -1,9 +1,9 @@
-"""Dense linear algebra in place: with triangle.py the only caller of BLAS, LAPACK and torch's linear algebra.
+"""In-place dense linear algebra for the ridge regression, on BLAS and LAPACK or on torch.
 
-Two backends with the same few methods. :class:`Lapack` serves the CPU through SciPy, which writes straight into the
-memory of the tensors it is given; :class:`Torch` serves every other device with plain torch code. All matrices are
-float64 unless stated; a *square* is a d x d matrix of which only the triangle above the diagonal (diagonal included)
-means anything: either a Gram matrix G, or its Cholesky factor U with U^T U = G.
+Two backends share the same methods. :class:`Lapack` runs on the CPU with SciPy's BLAS, which writes directly into the
+memory of the tensors; :class:`Torch` runs on every other device with plain torch code. All matrices are float64 unless
+stated otherwise. A *square* is a d x d matrix of which only the triangle on and above the diagonal is meaningful:
+either a Gram matrix G, or its Cholesky factor U with U^T U = G.
 """
 
 from __future__ import annotations
@@ -16,26 +16,27 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dsal import tiles
 from dsal.errors import InputError
-from dsal.triangle import add_row_, gram_panels, upper
+from dsal.triangle import add_row_
 
 Array = NDArray[Any]
 LinAlgError = np.linalg.LinAlgError
 
 
 class Backend(ABC):
-    """What :class:`dsal.ridge.Ridge` needs of a device. Names ending in ``_`` change their first argument."""
+    """The operations that :class:`dsal.ridge.Ridge` needs. Methods ending in ``_`` change their first argument."""
 
     device: torch.device
-    squares: int  # how many squares are alive at worst while one is updated
+    squares: int  # peak number of squares in memory while one is updated
 
     @abstractmethod
     def square(self, d: int) -> Tensor:
-        """A d x d square of zeros."""
+        """Return a d x d square of zeros."""
 
     @abstractmethod
     def product(self, a: Tensor, b: Tensor) -> Tensor:
-        """A B, for A (n x k) and B (k x m) in float64 or float32: 2 n k m flops."""
+        """Return A B, for A (n x k) and B (k x m) in float64 or float32: 2 n k m flops."""
 
     @abstractmethod
     def add_rows_to_gram_(self, gram: Tensor, rows: Tensor, sign: float = 1.0) -> None:
@@ -59,98 +60,80 @@ class Backend(ABC):
 
     @abstractmethod
     def solve(self, factor: Tensor, b: Tensor) -> Tensor:
-        """(U^T U)^-1 B, for B (d x m): 2 d^2 m flops."""
+        """Return (U^T U)^-1 B, for B (d x m): 2 d^2 m flops."""
 
     @abstractmethod
     def condition(self, factor: Tensor) -> float:
-        """An estimate of the condition number of U^T U in the 1-norm."""
+        """Return an estimate of the condition number of U^T U in the 1-norm."""
 
     @abstractmethod
     def spectrum(self, gram: Tensor) -> tuple[Tensor, Tensor]:
-        """Eigenvalues (d,), ascending, and eigenvectors (d x d, in columns) of G: about 9 d^3 flops, 3 more squares."""
+        """Return the eigenvalues (d,), ascending, and eigenvectors (d x d, in columns) of G.
+
+        About 9 d^3 flops, and 3 more squares.
+        """
 
     @abstractmethod
     def keep_(self, square: Tensor) -> Tensor:
-        """Set the triangle aside; :meth:`restore_` brings it back bit for bit."""
+        """Save the triangle, for :meth:`restore_` to bring back bit for bit."""
 
     @abstractmethod
     def restore_(self, square: Tensor, kept: Tensor) -> None:
-        """Undo all that happened to the triangle since :meth:`keep_` returned ``kept``."""
+        """Undo all changes to the triangle since :meth:`keep_` returned ``kept``."""
 
     @abstractmethod
     def pack(self, square: Tensor) -> Array:
-        """The triangle column by column, d (d + 1) / 2 numbers."""
+        """Return the triangle column by column, d (d + 1) / 2 numbers."""
 
     @abstractmethod
     def unpack(self, packed: Array, d: int) -> Tensor:
-        """The square whose triangle is ``packed``."""
+        """Return the square whose triangle is ``packed``."""
 
 
 class Lapack(Backend):
     """SciPy's BLAS and LAPACK on CPU tensors.
 
     Squares are column-major, so LAPACK works in place and without copies. It never touches the triangle below the
-    diagonal; :meth:`keep_` makes use of that.
+    diagonal, which :meth:`keep_` uses.
     """
 
     device = torch.device("cpu")
     squares = 1
 
     def square(self, d: int) -> Tensor:
-        return torch.from_numpy(np.zeros((d, d), order="F"))  # untouched pages cost nothing yet
+        return torch.from_numpy(np.zeros((d, d), order="F"))  # untouched pages take no memory yet
 
     def product(self, a: Tensor, b: Tensor) -> Tensor:
-        from scipy.linalg import blas
-
-        gemm = blas.sgemm if a.dtype == torch.float32 else blas.dgemm
-        left, trans_a = _operand(a)
-        right, trans_b = _operand(b)
-        return torch.from_numpy(gemm(1.0, left, right, trans_a=trans_a, trans_b=trans_b))
+        return torch.from_numpy(tiles.product(a.numpy(), b.numpy()))
 
     def add_rows_to_gram_(self, gram: Tensor, rows: Tensor, sign: float = 1.0) -> None:
-        from scipy.linalg import blas
-
-        x, transposed = _operand(rows)
-        blas.dsyrk(sign, x, beta=1.0, c=gram.numpy(), trans=1 - transposed, overwrite_c=1)
+        tiles.add_rows_(gram.numpy(), rows.numpy(), sign)
 
     def add_rows_to_factor_(self, factor: Tensor, rows: Tensor) -> None:
-        from scipy.linalg import lapack
-
         if len(rows) == 1:
             add_row_(factor, rows[0])
-            return
-        wanted = 16 if len(rows) < 64 else 64  # measured: more rows, wider panels
-        block = min(wanted, len(factor))
-        lapack.dtpqrt(0, block, factor.numpy(), np.asfortranarray(rows.numpy()), overwrite_a=1, overwrite_b=1)
+        else:
+            tiles.fold_in_(factor.numpy(), np.asfortranarray(rows.numpy()))
 
     def add_factor_to_gram_(self, gram: Tensor, factor: Tensor) -> None:
-        g = gram.numpy()
-        for start, stop, corner, right in gram_panels(factor.numpy()):
-            g[start:stop, stop:] += right
-            block = g[start:stop, start:stop]
-            np.add(block, corner, out=block, where=upper(stop - start))
+        tiles.add_factor_(gram.numpy(), np.asfortranarray(factor.numpy()))
 
     def factor_(self, gram: Tensor) -> None:
-        from scipy.linalg import lapack
-
-        _, info = lapack.dpotrf(gram.numpy(), clean=0, overwrite_a=1)
-        if info != 0 or not torch.isfinite(gram.diagonal()).all():
+        if not tiles.factor_(gram.numpy()) or not torch.isfinite(gram.diagonal()).all():
             raise LinAlgError("not positive definite")
 
     def unfactor_(self, factor: Tensor) -> None:
-        u = factor.numpy()
-        for start, stop, corner, right in gram_panels(u):
-            u[start:stop, stop:] = right
-            np.copyto(u[start:stop, start:stop], corner, where=upper(stop - start))
+        tiles.unfactor_(factor.numpy())
 
     def solve(self, factor: Tensor, b: Tensor) -> Tensor:
-        from scipy.linalg import blas, lapack
+        from scipy.linalg import blas
 
-        if b.shape[1] == 1:  # measured: less than half the time of dpotrs
+        if b.shape[1] == 1:  # measured: less than half the time of the general solve
             u = factor.numpy()
             y = blas.dtrsv(u, blas.dtrsv(u, b[:, 0].numpy(), trans=1))
             return torch.from_numpy(y)[:, None]
-        x, _ = lapack.dpotrs(factor.numpy(), np.array(b.numpy(), order="F"), overwrite_b=1)
+        x = np.array(b.numpy(), order="F")
+        tiles.solve_(factor.numpy(), x)
         return torch.from_numpy(x)
 
     def condition(self, factor: Tensor) -> float:
@@ -173,9 +156,9 @@ class Lapack(Backend):
         return torch.from_numpy(values), torch.from_numpy(vectors)
 
     def keep_(self, square: Tensor) -> Tensor:
-        """Copy column j of the triangle into column d-2-j below the diagonal, where just as many places are free.
+        """Copy column j of the triangle into column d-2-j below the diagonal, where as many entries are free.
 
-        A safety copy at no cost in memory; only the last column finds no room and is returned.
+        This safety copy takes no extra memory; only the last column does not fit and is returned.
         """
         a = square.numpy()
         d = len(a)
@@ -204,7 +187,7 @@ class Lapack(Backend):
 
 
 class Torch(Backend):
-    """Plain torch on any device that knows float64, with whole squares in place of triangles."""
+    """Plain torch on any device that supports float64, with full squares instead of triangles."""
 
     squares = 4  # the square itself, its safety copy, and two that torch allocates for a factorisation
 
@@ -224,7 +207,7 @@ class Torch(Backend):
         factor.copy_(torch.linalg.qr(torch.cat([factor, rows]), mode="r").R)
 
     def add_factor_to_gram_(self, gram: Tensor, factor: Tensor) -> None:
-        u = factor.triu()  # it may come from LAPACK, with anything below the diagonal
+        u = factor.triu()  # it may come from LAPACK, with arbitrary values below the diagonal
         gram.addmm_(u.T, u)
 
     def factor_(self, gram: Tensor) -> None:
@@ -260,7 +243,7 @@ class Torch(Backend):
 
 
 def backend_for(device: str | torch.device) -> Backend:
-    """The backend of a device: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` ..., or ``"auto"`` (CUDA where there is one).
+    """Return the backend of a device: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` ..., or ``"auto"`` (CUDA if available).
 
     >>> type(backend_for("cpu")).__name__
     'Lapack'
@@ -273,16 +256,6 @@ def backend_for(device: str | torch.device) -> Backend:
             return Lapack()
         torch.empty(0, dtype=torch.float64, device=resolved)
     except (RuntimeError, TypeError, AssertionError, NotImplementedError) as error:
-        hint = "use 'auto', 'cpu' or a device that knows float64"
+        hint = "use 'auto', 'cpu' or a device that supports float64"
         raise InputError(f"device {device!r} cannot be used: {error}; {hint}") from error
     return Torch(resolved)
-
-
-def _operand(matrix: Tensor) -> tuple[Array, int]:
-    """A matrix as Fortran wants it: column-major memory, and whether that memory holds its transpose."""
-    array = matrix.numpy()
-    if array.flags.f_contiguous:
-        return array, 0
-    if array.flags.c_contiguous:
-        return array.T, 1
-    return np.asfortranarray(array), 0

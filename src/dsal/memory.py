@@ -1,4 +1,4 @@
-"""How much memory there is, asked before a large allocation instead of after."""
+"""Check the available memory before a large allocation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from dsal.errors import MemoryNeededError
 
-_CGROUPS = (  # folder, files of the limit and of the use, the file cache that yields when asked: version 2, version 1
+_CGROUPS = (  # folder, files with the limit and the usage, entry of the reclaimable file cache: cgroup v2, v1
     ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
     ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
@@ -18,7 +18,7 @@ _CGROUPS = (  # folder, files of the limit and of the use, the file cache that y
 def require(needed: int, device: torch.device, purpose: str) -> None:
     """Raise :class:`MemoryNeededError` if ``needed`` bytes do not fit on ``device``.
 
-    If it is unknown how much is available, assume that they fit.
+    If the available memory is unknown, assume that they fit.
     """
     available = available_bytes(device)
     if available is not None and needed > available:
@@ -29,13 +29,13 @@ def require(needed: int, device: torch.device, purpose: str) -> None:
 
 
 def available_bytes(device: torch.device) -> int | None:
-    """Bytes that can still be allocated on ``device``, within the limits of a container; None if unknown."""
+    """Return the bytes that can still be allocated on ``device``, within the limits of a container; None if unknown."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     if device.type != "cpu":
         return None
-    answers = (_system_bytes(), *(_cgroup_bytes(*names) for names in _CGROUPS))
-    return min((answer for answer in answers if answer is not None), default=None)
+    limits = (_system_bytes(), _address_bytes(), *(_cgroup_bytes(*names) for names in _CGROUPS))
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _system_bytes() -> int | None:
@@ -48,6 +48,20 @@ def _system_bytes() -> int | None:
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
+        return None
+
+
+def _address_bytes() -> int | None:
+    """Return the bytes left under a limit on the address space (``ulimit -v``); None without one."""
+    try:
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if limit == resource.RLIM_INFINITY:
+            return None
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        return max(limit - pages * resource.getpagesize(), 0)
+    except (ImportError, OSError, ValueError):  # not Unix, or not Linux
         return None
 
 

@@ -28,14 +28,19 @@ from dsal.memory import require
 Blocks: TypeAlias = Iterable[tuple[Tensor, Tensor]]  # X (n x d) and Y (n x columns), float64
 Route: TypeAlias = Literal["cholesky", "qr"]
 _QR_SLOWNESS = 1.4  # dtpqrt reaches about 70% of the flop rate of dsyrk and dpotrf
-_TOO_SMALL_GAMMA = (
-    "G + gamma I is not positive definite in float64: gamma is too small for features of this size. "
-    "Standardise the features, or raise gamma"
-)
+
+
+class IndefiniteError(InputError):
+    """G + gamma I is not positive definite in float64: gamma is lost in rounding next to its largest entries."""
+
+    def __init__(self, why: str = "gamma is too small for features of this size") -> None:
+        super().__init__(
+            f"G + gamma I is not positive definite in float64: {why}. Standardise the features, or raise gamma"
+        )
 
 
 def bytes_needed(size: int, classes: int, backend: Backend) -> int:
-    """Memory that a :class:`Ridge` takes: its squares, then Q, its safety copy and W."""
+    """Return the bytes that a :class:`Ridge` needs: its squares, then Q, its safety copy and W."""
     return 8 * size * (backend.squares * size + 3 * classes)
 
 
@@ -43,10 +48,10 @@ class Ridge:
     """The state (U, Q) of one stream, in float64: one d x d matrix, and nothing about any single row.
 
     Attributes:
-        square: U (d x d); during an update perhaps G + gamma I.
+        square: U (d x d); during an update possibly G + gamma I.
         targets: Q (d x classes).
-        carried: W, where updates have brought it along; part of the state, as it differs from a solve by rounding.
-        solved: W, where it has been solved since the last change.
+        carried: W, if updates have carried it along; part of the state, as it differs from a solve by rounding.
+        solved: W, if it has been solved for since the last change.
         empty: whether nothing has been learned yet.
 
     >>> ridge = Ridge(2, gamma=4.0)
@@ -77,12 +82,12 @@ class Ridge:
 
         Args:
             blocks: pairs of X, which may be destroyed, and Y.
-            rows: how many rows the blocks hold together; decides the route.
-            columns: which columns of Q the columns of Y are; all by default.
+            rows: total number of rows in the blocks; decides the route.
+            columns: the columns of Q to which the columns of Y belong; all by default.
             route: ``"cholesky"`` adds the rows to G, n d^2 flops, and factors once, d^3/3 or twice that; ``"qr"``
                 folds them into U by orthogonal transformations, 2 n d^2 flops. The cheaper one by default.
 
-        With fewer rows than classes W comes along, eq. (11): a solve for n right-hand sides, not for all classes.
+        With fewer rows than classes W is updated, eq. (11): a solve for n right-hand sides, not for all classes.
         """
         before = self.weights() if 0 < rows < self.classes and not self.empty else None  # W^(k-1)
         self.carried = self.solved = None
@@ -104,7 +109,7 @@ class Ridge:
             self.carried = self._corrected(before, seen, columns)
 
     def subtract(self, blocks: Blocks, columns: Tensor | None = None) -> None:
-        """Unlearn rows, as if they had never been seen: the reverse of :meth:`update`."""
+        """Unlearn rows, as if they had never been seen: the inverse of :meth:`update`."""
         self.carried = self.solved = None
         with self.as_gram("these rows cannot be forgotten: they were never learned") as gram:
             for x, y in blocks:
@@ -112,7 +117,7 @@ class Ridge:
                 self.backend.add_rows_to_gram_(gram, x, sign=-1.0)
 
     def merge(self, other: Ridge, columns: Tensor) -> None:
-        """Learn all that ``other`` has learned; its column j is our column ``columns[j]``, its gamma is not counted."""
+        """Add all that ``other`` has learned; its column j is our column ``columns[j]``, and its gamma is not added."""
         self.carried = self.solved = None
         with self.as_gram() as gram:
             self.backend.add_factor_to_gram_(gram, other.square.to(gram.device))
@@ -121,11 +126,11 @@ class Ridge:
         self.empty = False
 
     def solve(self, b: Tensor) -> Tensor:
-        """(G + gamma I)^-1 B, for B (d x m): 2 d^2 m flops."""
+        """Return (G + gamma I)^-1 B, for B (d x m): 2 d^2 m flops."""
         return self.backend.solve(self.square, b) if b.shape[1] else b
 
     def weights(self) -> Tensor:
-        """W (d x classes), eq. (9), remembered until the next change."""
+        """Return W (d x classes), eq. (9), cached until the next change."""
         if self.carried is not None:
             return self.carried
         if self.solved is None:
@@ -133,15 +138,15 @@ class Ridge:
         return self.solved
 
     def leave_one_out(self, x: Tensor, y: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
-        """Outputs for learned rows: as they are, and as they would be had that row not been learned.
+        """Return the outputs for learned rows: as fitted, and as if that row had not been learned.
 
-        With the output f = x W and the leverage h = x (G + gamma I)^-1 x^T of a row, taking away the share s of a row
-        learned with target y leaves (f - s h y) / (1 - s h), exactly.
+        With the output f = x W and the leverage h = x (G + gamma I)^-1 x^T of a row, removing weight s of a row learned
+        with target y leaves (f - s h y) / (1 - s h), exactly.
 
         Args:
             x: learned rows (n x d).
             y: their targets (n x classes).
-            share: weight to take away (n,), 1 for a row that was learned once.
+            share: weight to remove (n,), 1 for a row that was learned once.
         """
         s = self.solve(x.T)  # (G + gamma I)^-1 X^T
         fitted = self.backend.product(s.T, self.targets)  # X W
@@ -149,7 +154,7 @@ class Ridge:
         return fitted, (fitted - taken * y) / (1.0 - taken)
 
     def condition(self) -> float:
-        """An estimate of the condition number of G + gamma I; weights are good to about 1e-16 times that."""
+        """Return an estimate of the condition number of G + gamma I; weights are accurate to about 1e-16 times that."""
         return self.backend.condition(self.square)
 
     def grow(self, columns: int) -> None:
@@ -160,12 +165,12 @@ class Ridge:
         self.solved = None
 
     def keep(self, columns: Tensor) -> None:
-        """Drop all columns but these."""
+        """Keep only these columns."""
         self.targets = self.targets.T[columns].T
         self.carried = self.solved = None
 
     def add_targets(self, x: Tensor, y: Tensor, columns: Tensor | None) -> None:
-        """Q <- Q + X^T Y, alone: the caller adds X to the square."""
+        """Q <- Q + X^T Y only: the caller adds X to the square."""
         product = self.backend.product(x.T, y)
         if columns is None:
             self.targets.add_(product)
@@ -173,8 +178,8 @@ class Ridge:
             self.targets.index_add_(1, columns, product)
 
     @contextmanager
-    def as_gram(self, failure: str = _TOO_SMALL_GAMMA) -> Iterator[Tensor]:
-        """Offer G + gamma I in the place of U; factor it at the end, or raise with the message ``failure``."""
+    def as_gram(self, failure: str | None = None) -> Iterator[Tensor]:
+        """Yield G + gamma I in place of U; factor it at the end, or raise (with the message ``failure``)."""
         if self.empty:
             self.square.diagonal().fill_(self.gamma)
         else:
@@ -183,16 +188,16 @@ class Ridge:
         try:
             self.backend.factor_(self.square)
         except LinAlgError as error:
-            raise InputError(failure) from error
+            raise (InputError(failure) if failure else IndefiniteError()) from error
 
     def _cheaper_route(self, rows: int) -> Route:
-        """Compare flops, in units of d^2."""
-        squarings = 1 if self.empty else 2  # factor, and before it unfactor
+        """Return the route with fewer flops, in units of d^2."""
+        squarings = 1 if self.empty else 2  # factor, and unfactor before it unless empty
         by_cholesky = rows + squarings * self.size / 3
         return "cholesky" if by_cholesky < _QR_SLOWNESS * 2 * rows else "qr"
 
     def _corrected(self, weights: Tensor, rows: list[tuple[Tensor, Tensor]], columns: Tensor | None) -> Tensor:
-        """W^(k) from W^(k-1) and the rows of phase k, which the square holds already: eq. (11)."""
+        """Return W^(k) from W^(k-1) and the rows of phase k, which the square already contains: eq. (11)."""
         x, y = torch.cat([x for x, _ in rows]), torch.cat([y for _, y in rows])
         error = -self.backend.product(x, weights)
         if columns is None:
@@ -203,7 +208,7 @@ class Ridge:
 
 
 def _noted(blocks: Blocks, seen: list[tuple[Tensor, Tensor]]) -> Blocks:
-    """The blocks as they come; copies of them go to ``seen``."""
+    """Yield the blocks, and append copies of them to ``seen``."""
     for x, y in blocks:
         seen.append((x.clone(), y))
         yield x, y

@@ -1,10 +1,12 @@
-"""How fast this machine learns, and what holds it back: our update beside the bare BLAS and LAPACK calls in it."""
+"""Measure how fast this machine learns and what limits it: our update against the bare BLAS and LAPACK calls in it."""
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -17,13 +19,14 @@ from dsal.memory import available_bytes
 from dsal.ridge import bytes_needed
 from dsal.rows import PhaseRows, from_arrays
 
-WIDTHS = (1024, 2048, 4096, 8192, 16384)  # d_B that people use
+WIDTHS = (1024, 2048, 4096, 8192, 16384)  # common values of d_B
 _FEATURES, _CLASSES, _ROUNDS = 112, 100, 3
+_CROWDED = 0.2  # a machine is crowded if others use at least this many processors
 
 
 @dataclass(frozen=True)
 class Speed:
-    """One kind of work: what it is, flops, and the median of the seconds it took."""
+    """One kind of work: its name, its flops, and the median of its seconds."""
 
     name: str
     flops: float
@@ -31,22 +34,23 @@ class Speed:
 
     @property
     def gflops(self) -> float:
-        """10^9 flops a second."""
+        """10^9 flops per second."""
         return self.flops / self.seconds / 1e9
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What :func:`measure` found.
+    """The result of :func:`measure`.
 
     Attributes:
         size: d_B of the measurement.
-        rows: rows of the phases.
-        calls: the bare calls.
+        rows: number of rows per phase.
+        calls: the bare BLAS and LAPACK calls.
         base: the first phase, both streams: symmetric updates and Cholesky.
         phase: a later phase, both streams: a triangular update.
-        copy_gigabytes: memory read and written in a second by copying.
-        available: bytes of memory that can be had; None where nobody can tell.
+        copy_gigabytes: gigabytes read and written per second by copying.
+        available: bytes of memory that can be allocated; None if unknown.
+        others: processors used by other processes during the measurement; None if unknown.
     """
 
     size: int
@@ -56,10 +60,21 @@ class Machine:
     phase: Speed
     copy_gigabytes: float
     available: int | None
+    others: float | None
+
+    @property
+    def crowded(self) -> str | None:
+        """A warning if other processes used processors during the measurement, else None."""
+        if self.others is None or self.others < _CROWDED:
+            return None
+        return (
+            f"crowded: other processes used {self.others:.1f} of {os.cpu_count()} processors during the measurement. "
+            "The numbers show what was left; learning slows down in proportion"
+        )
 
     @property
     def widest(self) -> int | None:
-        """The largest of the usual d_B whose two streams fit into memory."""
+        """The largest common d_B whose two streams fit into memory."""
         if self.available is None:
             return None
         fit = [d for d in WIDTHS if 2 * bytes_needed(d, _CLASSES, Lapack()) + 2**28 <= self.available]
@@ -67,12 +82,12 @@ class Machine:
 
     @property
     def limit(self) -> str:
-        """What holds learning back, in a sentence."""
+        """What limits learning, in words."""
         bare = {call.name: call.gflops for call in self.calls}
-        share = self.phase.gflops / bare["dtpqrt"]
-        if share < 0.7:
+        fraction = self.phase.gflops / bare["dtpqrt"]
+        if fraction < 0.7:
             return (
-                f"overhead: a phase runs at {100 * share:.0f}% of the bare triangular update. Phases with more "
+                f"overhead: a phase runs at {100 * fraction:.0f}% of the bare triangular update. Phases with more "
                 "rows or a wider expansion would use the processor better"
             )
         if bare["dtpqrt"] < 0.35 * bare["dgemm"]:
@@ -82,13 +97,13 @@ class Machine:
                 f"({self.copy_gigabytes:.0f} GB/s). More threads will not help much"
             )
         return (
-            f"arithmetic: a phase runs at {100 * share:.0f}% of the bare triangular update. A faster BLAS, more "
-            "cores or a GPU would help, nothing else"
+            f"arithmetic: a phase runs at {100 * fraction:.0f}% of the bare triangular update. Only a faster BLAS, "
+            "more cores or a GPU would help"
         )
 
 
 def measure(size: int = 2048, rows: int = 1000) -> Machine:
-    """Measure on the CPU, in about ten seconds on two cores at d_B = 2048; the contestants take turns."""
+    """Measure on the CPU, in about ten seconds on two cores at d_B = 2048; the different calls take turns."""
     from scipy.linalg import blas, lapack
 
     random = np.random.RandomState(0)
@@ -121,11 +136,13 @@ def measure(size: int = 2048, rows: int = 1000) -> Machine:
     work = {name: call for name, (_, call) in {**bare, **ours}.items()}
     work["copy"] = lambda: np.copyto(spare, a)
     seconds: dict[str, list[float]] = {name: [] for name in work}
+    before = _usage()
     for _ in range(_ROUNDS):
         for name, call in work.items():
             began = perf_counter()
             call()
             seconds[name].append(perf_counter() - began)
+    after = _usage()
     median = {name: statistics.median(times) for name, times in seconds.items()}
     return Machine(
         size=size,
@@ -135,7 +152,27 @@ def measure(size: int = 2048, rows: int = 1000) -> Machine:
         phase=Speed("later phase", ours["phase"][0], median["phase"]),
         copy_gigabytes=2 * a.nbytes / median["copy"] / 1e9,
         available=available_bytes(torch.device("cpu")),
+        others=_others(before, after),
     )
+
+
+def _usage() -> tuple[float, float, float] | None:
+    """Return the time, and the processor seconds used so far by all processes and by this one; None if unknown."""
+    try:
+        fields = Path("/proc/stat").read_text().splitlines()[0].split()
+        user, nice, system, _, _, *rest = (int(field) for field in fields[1:9])  # skipped: idle and iowait
+        own = os.times()
+        return perf_counter(), (user + nice + system + sum(rest)) / os.sysconf("SC_CLK_TCK"), own.user + own.system
+    except (OSError, ValueError, AttributeError, IndexError):  # not Linux
+        return None
+
+
+def _others(before: tuple[float, float, float] | None, after: tuple[float, float, float] | None) -> float | None:
+    """Return the processors used by other processes between two readings of :func:`_usage`."""
+    if before is None or after is None:
+        return None
+    elapsed, total, own = (later - earlier for earlier, later in zip(before, after, strict=True))
+    return max(total - own, 0.0) / elapsed
 
 
 class _Learner:
@@ -146,12 +183,12 @@ class _Learner:
         self.first()
 
     def first(self) -> None:
-        """A first phase."""
+        """Learn a first phase."""
         self.learner = Learner(size=self.size, backend=Lapack())
         self.later()
 
     def later(self) -> None:
-        """A phase, weights included."""
+        """Learn a phase, and solve for the weights."""
         features = self.random.standard_normal((self.rows, _FEATURES))
         columns = np.arange(self.rows) % _CLASSES
         read = from_arrays(features, columns, self.learner.backend.device)

@@ -48,9 +48,9 @@ def test_the_gaussian_kernel(rows: Rows) -> None:
 
 
 def test_a_kernel_needs_centres_and_a_width() -> None:
-    with pytest.raises(InputError, match="3 different rows; expansion_size=4"):
+    with pytest.raises(InputError, match="3 different rows: expansion_size=4"):
         GaussianKernel.build(2, 4, seed=0, rows=torch.eye(3, 2, dtype=torch.float64))
-    with pytest.raises(InputError, match="no width"):
+    with pytest.raises(InputError, match="the kernel width is 0"):
         GaussianKernel.build(2, 3, seed=0, rows=torch.ones(3, 2, dtype=torch.float64))
 
 

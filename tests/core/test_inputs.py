@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dsal import DSALClassifier
 from dsal.classifier.inputs import Survey, read_rows
+from dsal.data.decode import checked_source
 from dsal.errors import InputError, UnknownNameError
 from dsal.sampling import RowKeys, RowSample
 
@@ -77,6 +78,20 @@ BAD_PHASES: dict[str, tuple[tuple[Any, ...], str]] = {
     "one-hot labels": ((X, np.eye(3)[Y]), "1d array"),
     "classes that do not cover y": ((X, Y, [0, 1]), r"not among `classes`: \[2\]"),
     "classes of another type": ((X, Y, ["0", "1", "2"]), "labels mix types"),
+    "masked cells": ((np.ma.masked_greater(X, 1.0), Y), "X is a masked array"),
+    "masked cells in a batch": (([(np.ma.masked_greater(X, 1.0), Y)],), "X is a masked array"),
+    "masked labels": ((X, np.ma.masked_equal(Y, 1)), "y is a masked array"),
+    "masked weights": ((X, Y, None, np.ma.masked_equal(Y + 1, 1)), "^sample_weight is a masked array"),
+    "a tensor without numbers": ((torch.empty(12, 4, device="meta"), Y), "X is a tensor on the meta device"),
+    "labels without numbers": ((X, torch.empty(12, device="meta")), "y is a tensor on the meta device"),
+    "a sparse tensor": ((torch.tensor(X).to_sparse(), Y), "X is a tensor of torch.sparse_coo"),
+    "huge whole numbers": (([[10**400] * 4] * 12, Y), "X: int too large"),
+    "huge whole numbers as labels": ((X, [10**30, 1] * 6), "integer labels must lie between"),
+    "unsigned labels that would wrap": (
+        (X, Y.astype(np.uint64) + np.uint64(2**64 - 5)),
+        "integer labels must lie between",
+    ),
+    "huge whole numbers as weights": ((X, Y, None, [10**400] * 12), "sample_weight: int too large"),
     "huge features": ((np.full((12, 4), 1e308), Y), "not finite|too large"),
 }
 
@@ -211,8 +226,8 @@ def test_batches_that_go_wrong_midway_change_nothing(name: str, in_pass: int, fi
     ("x", "y", "message"),
     [
         (X, Y + 2, r"these classes were never learned: \[3, 4\]"),
-        (np.tile(X, (2, 1)), np.tile(Y, 2), "more rows than were learned"),
-        (X, Y, "nothing would be left"),
+        (np.tile(X, (2, 1)), np.tile(Y, 2), "more rows to forget than were learned"),
+        (X, Y, "remove every row that was learned"),
         (X[:6] * 50, Y[:6], "never learned"),
     ],
 )
@@ -273,3 +288,33 @@ def test_samples_depend_on_the_rows_alone(rows: Rows) -> None:
     assert len(set(map(bytes, rows.x[other])) & set(map(bytes, one.x))) < 10
     negative_zero = np.where(rows.x == 0, -0.0, rows.x)
     assert np.array_equal(keys(negative_zero, rows.y), keys(rows.x, rows.y))
+
+
+def test_one_cell_out_of_all_proportion_is_named_and_gamma_is_not_blamed(tmp_path: Path) -> None:
+    x, y = np.random.default_rng(0).standard_normal((200, 4)), np.arange(200) % 3
+    model = DSALClassifier(expansion_size=64).fit(x, y)
+    before = contents(model, tmp_path)
+    x[7, 2] = 1e8
+    with pytest.raises(InputError, match=r"one in row 7, counted from 0, is 1e\+08, while .* typical row") as raised:
+        model.partial_fit(x, y)
+    assert "gamma" not in str(raised.value)
+    assert contents(model, tmp_path) == before
+
+
+def test_features_that_are_large_throughout_are_too_large_for_gamma() -> None:
+    with pytest.raises(InputError, match=r"gamma is too small for features of this size \(up to .*e\+12\)"):
+        DSALClassifier(expansion_size=64).fit(1e12 * X, Y)
+
+
+def test_a_masked_array_that_masks_nothing_is_an_array(rows: Rows) -> None:
+    model = DSALClassifier(expansion_size=16).fit(rows.x, rows.y)
+    same = DSALClassifier(expansion_size=16).fit(np.ma.masked_array(rows.x), rows.y)
+    assert np.array_equal(model.logits(rows.x), same.logits(rows.x))
+    with pytest.raises(InputError, match="masked"):
+        model.predict(np.ma.masked_greater(rows.x, 1.0))
+
+
+def test_masked_pixels_are_refused() -> None:
+    pixels = np.ma.masked_array(np.zeros((4, 4, 3), np.uint8), mask=np.ones((4, 4, 3), bool))
+    with pytest.raises(InputError, match="an image is a masked array"):
+        checked_source(pixels)

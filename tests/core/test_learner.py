@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -17,6 +18,7 @@ from dsal.errors import InputError, UnknownNameError
 from dsal.expansion import RandomProjection
 from dsal.learner import Learner
 from dsal.left_out import leave_one_out, review
+from dsal.packing import flat, parted
 from dsal.ridge import Ridge
 from dsal.rows import Block, PhaseRows, Reader
 from dsal.streams import Compensation, cleansed
@@ -168,6 +170,32 @@ def test_a_team_can_neither_forget_nor_merge(rows: Rows) -> None:
         one.unlearn(phase)
     with pytest.raises(InputError, match="not merge"):
         one.merge(other, torch.tensor([0, 1, 2]), 3)
+
+
+def test_models_share_nothing_with_those_they_come_from(rows: Rows) -> None:
+    """Restored, copied or as a head: whatever either learns later, the other answers as before, bit for bit."""
+    first = learner_of(32)
+    learn(first, *rows.phase(0, 5))
+    second = learner_of(32)
+    second.restore({name: array.copy() for name, array in first.state().items()}, first.facts())
+    third, head, before = copy.deepcopy(first), first.head(C), logits(first, rows.new)
+    learn(first, *rows.phase(5, 8))
+    learn(third, *rows.phase(5, 6))
+    assert np.array_equal(logits(second, rows.new), before)
+    assert torch.equal(head(torch.tensor(rows.new)), second.head(C)(torch.tensor(rows.new)))
+    assert (first.classes, second.classes, third.classes) == (8, 5, 6)
+
+
+def test_parts_of_a_state_are_known_by_their_whole_names(rows: Rows) -> None:
+    """Arrays of others may have the name of a part inside their own."""
+    parts = {"main": {"targets": np.ones(1)}, "comp": {"targets": np.ones(2)}, "comp1": {"a.b": np.ones(3)}}
+    assert flat(parts).keys() == {"main.targets", "comp.targets", "comp1.a.b"}
+    assert parted(flat(parts)) == parts
+    learner, restored = learner_of(32), learner_of(32)
+    learn(learner, *rows.phase(0, 5))
+    junk = {f"{name}.targets": np.full(3, np.nan) for name in ("remain", "history.main", "comp9")}
+    restored.restore({**junk, **learner.state(), **junk}, learner.facts())
+    assert np.array_equal(logits(restored, rows.new), logits(learner, rows.new))
 
 
 def test_the_main_stream_alone(rows: Rows) -> None:
@@ -324,9 +352,9 @@ def test_activations_by_name() -> None:
 @pytest.mark.parametrize(
     ("activation", "message"),
     [
-        (lambda z: z.sum(1), "maps a tensor to its like"),
-        (lambda z: z.float(), "maps a tensor to its like"),
-        (lambda z: z.numpy(), "maps a tensor to its like"),
+        (lambda z: z.sum(1), "must keep shape and dtype"),
+        (lambda z: z.float(), "must keep shape and dtype"),
+        (lambda z: z.numpy(), "must keep shape and dtype"),
         (lambda z: z.relu_(), "in place"),
         (lambda z: z.log(), "not finite"),
     ],

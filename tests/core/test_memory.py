@@ -1,5 +1,7 @@
 """What the machine has, read from the files where it says so."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -30,3 +32,16 @@ def test_a_container_gives_back_its_file_cache(tmp_path: Path, limit: str, expec
     (tmp_path / "memory.stat").write_text("anon 3000\ninactive_file 4000\n")
     assert memory._cgroup_bytes(str(tmp_path), "memory.max", "memory.current", "inactive_file") == expected
     assert memory._cgroup_bytes(str(tmp_path / "none"), "memory.max", "memory.current", "inactive_file") is None
+
+
+def test_a_limit_on_addresses_counts() -> None:
+    """In a process of its own: the limit could not be raised again."""
+    program = """
+import resource, torch
+from dsal import memory
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 2**28, resource.RLIM_INFINITY))
+available = memory.available_bytes(torch.device("cpu"))
+assert 2**27 < available <= 2**28, available
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,4 +1,4 @@
-"""Predictions in float32 are those of float64, also where two classes are as good as equal."""
+"""Logits in blocks; predictions in float32 that are those of float64, also where two classes are as good as equal."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from dsal import scoring
 from dsal.blas import Backend, Lapack, Torch
 from dsal.data.features import FeatureSet
+from dsal.errors import InputError
 from dsal.expansion import Expansion, RandomProjection
 from dsal.head import AnalyticHead
 from dsal.methods import METHODS
-from dsal.scoring import best_columns
+from dsal.scoring import best_columns, logits
 
 
 def head_of(expansion: Expansion, main: Tensor, comp: Tensor | None) -> AnalyticHead:
@@ -25,6 +27,40 @@ def head_of(expansion: Expansion, main: Tensor, comp: Tensor | None) -> Analytic
         compensation=0.5,
         classes=[],
     )
+
+
+@pytest.mark.parametrize("backend", [Lapack(), Torch(torch.device("cpu"))], ids=["lapack", "torch"])
+def test_logits_of_many_blocks(backend: Backend, sample: FeatureSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scoring, "_BLOCK_NUMBERS", 64 * 30)  # 30 rows at once
+    expansion = RandomProjection.build(sample.test_x.shape[1], 64, 0, torch.empty(0))
+    main, comp = np.random.RandomState(0).standard_normal((2, 64, 7))
+    head = head_of(expansion, torch.from_numpy(main), torch.from_numpy(comp))
+    x = sample.test_x[:100]
+    z = x.astype(np.float64) @ expansion.projection.numpy()
+    expected = np.maximum(z, 0) @ main + 0.5 * np.tanh(z) @ comp
+    exact, light = logits(head, x, backend), logits(head, x, backend, torch.float32)
+    assert exact.dtype == np.float64
+    assert light.dtype == np.float32
+    np.testing.assert_allclose(exact, expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(light, expected, rtol=0, atol=1e-4)
+    assert (light != exact.astype(np.float32)).any()  # computed in float32, not only returned so
+    assert head.main.dtype == torch.float64
+
+
+def test_features_of_another_shape_are_refused() -> None:
+    head = head_of(RandomProjection.build(5, 8, 0, torch.empty(0)), torch.ones(8, 3).double(), None)
+    for answer in (logits, best_columns):
+        assert len(answer(head, np.ones((4, 5)), Lapack())) == 4
+        for shape in ((4, 6), (5, 4), (5,), (2, 5, 5)):
+            with pytest.raises(InputError, match=r"expected features of shape \(n, 5\), got"):
+                answer(head, np.ones(shape), Lapack())
+
+
+def test_features_too_large_to_expand_are_refused() -> None:
+    head = head_of(RandomProjection.build(5, 8, 0, torch.empty(0)), torch.ones(8, 3).double(), None)
+    for answer in (logits, best_columns):
+        with pytest.raises(InputError, match="the expanded features are not finite"):
+            answer(head, np.full((4, 5), 1.7e308), Lapack())
 
 
 @pytest.mark.parametrize("name", ["ds-al", "acil", "gkeal"])

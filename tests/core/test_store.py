@@ -12,12 +12,14 @@ import sys
 import time
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from safetensors.numpy import save_file
 
+from dsal import store
 from dsal.errors import FileFormatError
 from dsal.store import atomic_write, check_writable, load_tensors, save_tensors
 
@@ -45,6 +47,24 @@ def test_what_is_saved_is_loaded(file: Path) -> None:
         assert arrays[name].shape == array.shape
         assert np.array_equal(arrays[name], array)
     assert arrays["tensor"].dtype == np.float16
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_read_again(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the head of one and the arrays of the other."""
+    read, numbers = store._read_header, iter(range(10))
+
+    def interrupted(path: Path) -> Any:
+        found = read(path)
+        if (number := next(numbers)) < interruptions:
+            save_tensors(path, {"a": np.full(5, number)}, {"kind": "thing"})
+        return found
+
+    monkeypatch.setattr(store, "_read_header", interrupted)
+    interruptions = 2
+    assert load_tensors(file, kind="thing")[0]["a"].tolist() == [1] * 5
+    interruptions = 9
+    with pytest.raises(FileFormatError, match="SHA-256"):
+        load_tensors(file, kind="thing")
 
 
 def test_equal_contents_make_equal_files(file: Path, tmp_path: Path) -> None:
