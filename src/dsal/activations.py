@@ -1,4 +1,4 @@
-"""Activation functions by name: what each stream does to the expanded features, entry by entry."""
+"""Activation functions by name, applied elementwise to the expanded features."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ activations.register("tanh")(torch.tanh)
 
 @activations.register("identity")
 def identity(z: Tensor) -> Tensor:
-    """z"""
+    """Return z."""
     return z
 
 
 def resolve(activation: str | Activation) -> Activation:
-    """The function that a name stands for; a function of one's own passes through.
+    """Return the activation registered under a name; return a function unchanged.
 
     >>> resolve("relu")(torch.tensor([-1.0, 2.0])).tolist()
     [0.0, 2.0]
@@ -50,21 +50,25 @@ def resolve(activation: str | Activation) -> Activation:
 
 
 def apply(activation: Activation, z: Tensor) -> Tensor:
-    """sigma(Z) for Z (n x d), checked: Z is left alone, and the result is of its shape and type, and finite."""
+    """Return sigma(Z) for Z (n x d).
+
+    Raises:
+        InputError: sigma changed Z in place, or the result has another shape or type or is not finite.
+    """
     version = z._version
     x = activation(z)
     if not isinstance(x, Tensor) or x.shape != z.shape or x.dtype != z.dtype:
         got = f"{tuple(x.shape)} {x.dtype}" if isinstance(x, Tensor) else type(x).__name__
-        raise InputError(f"an activation maps a tensor to its like, here {tuple(z.shape)} {z.dtype}; it returned {got}")
+        raise InputError(f"an activation must keep shape and dtype, here {tuple(z.shape)} {z.dtype}; it returned {got}")
     if z._version != version:
         raise InputError("an activation must not change its argument in place: the other stream needs it")
     if not torch.isfinite(x.sum()):
-        raise InputError("the expanded features are not finite: too large features, or the activation is to blame")
+        raise InputError("the expanded features are not finite: check the scale of the features, and the activation")
     return x
 
 
 def name_of(activation: str | Activation) -> str:
-    """The name that stands for an activation, if it has one: a file can hold a name, but no function."""
+    """Return the name to save an activation by; raise :class:`InputError` for a function that is not registered."""
     if isinstance(activation, str):
         return activation
     name = activations.name_of(activation)

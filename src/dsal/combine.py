@@ -1,4 +1,4 @@
-"""How both streams answer together, eq. (19); for tensors and for arrays, without importing PyTorch."""
+"""Combination of both streams, eq. (19), for tensors and arrays, without importing PyTorch."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ Numbers = TypeVar("Numbers", bound=Any)  # a tensor or an array
 
 
 def combined(main: Numbers, compensation: Numbers, ratio: float) -> Numbers:
-    """Logits of both streams together, eq. (19): X_M W_M + C X_C W_C."""
+    """Return the logits of both streams together, eq. (19): X_M W_M + C X_C W_C."""
     return main + ratio * compensation  # type: ignore[no-any-return]

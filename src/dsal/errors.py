@@ -1,7 +1,7 @@
-"""What can go wrong, by name.
+"""Named errors.
 
 Every error of this package is a :class:`DSALError`, and also the built-in error that a Python or scikit-learn user
-would expect in its place, so ``except ValueError`` and ``except DSALError`` both work.
+would expect, so ``except ValueError`` and ``except DSALError`` both work.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from difflib import get_close_matches
 
 
 class DSALError(Exception):
-    """Base of all errors raised by this package."""
+    """Base class of all errors raised by this package."""
 
 
 class InputError(DSALError, ValueError):
@@ -19,7 +19,7 @@ class InputError(DSALError, ValueError):
 
 
 class UnknownNameError(InputError):
-    """A name that no registry entry bears.
+    """A name that is not registered; the message suggests the closest one.
 
     >>> raise UnknownNameError("activation", "rleu", ["relu", "tanh"])
     Traceback (most recent call last):
@@ -43,11 +43,11 @@ class PluginError(DSALError, ImportError):
 
 
 class FileFormatError(DSALError, ValueError):
-    """A file that is truncated, tampered with, foreign, or written by a later version."""
+    """A file that is truncated, corrupt, of another kind, or written by a later version."""
 
 
 class MissingDataError(DSALError, FileNotFoundError):
-    """A data set file that is not there; the message says which file to put where."""
+    """A missing file of a data set; the message says which file to put where."""
 
 
 class ModelBusyError(DSALError, TimeoutError):
@@ -55,7 +55,7 @@ class ModelBusyError(DSALError, TimeoutError):
 
 
 class MemoryNeededError(DSALError, MemoryError):
-    """The learner would need more memory than there is; raised before anything is allocated."""
+    """Learning needs more memory than is available; raised before anything is allocated."""
 
 
 class LeakError(DSALError, ValueError):

@@ -1,7 +1,7 @@
-"""The expansion B (the paper's buffer layer): features (n x d_in) to a wider space (n x d_B), fixed for ever.
+"""The expansion B (the paper's buffer layer): a fixed map of features (n x d_in) to a wider space (n x d_B).
 
-A new expansion is one subclass of :class:`Expansion` with one ``@expansions.register`` line. What it needs to remember
-are its buffers, so it moves between devices, changes precision and is saved as any ``nn.Module``.
+A new expansion is one subclass of :class:`Expansion` with one ``@expansions.register`` line. Its state is
+kept in buffers, so it moves between devices, changes precision and is saved like any ``nn.Module``.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Product: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # a matrix product
 
 
 class Expansion(nn.Module, ABC):
-    """Base of all expansions."""
+    """Base class of all expansions."""
 
     name: ClassVar[str]
-    wants_rows: ClassVar[bool] = False  # does build() need `size` rows of the first phase?
+    wants_rows: ClassVar[bool] = False  # whether build() needs `size` rows of the first phase
 
     projection: Tensor  # (d_in x d_B)
 
@@ -37,23 +37,23 @@ class Expansion(nn.Module, ABC):
     @classmethod
     @abstractmethod
     def build(cls, features: int, size: int, seed: int, rows: Tensor, **options: Any) -> Expansion:
-        """Make the expansion from ``features`` = d_in to ``size`` = d_B numbers.
+        """Build the expansion from ``features`` = d_in to ``size`` = d_B numbers.
 
         Args:
             features: width of the input.
             size: width of the output.
-            seed: where randomness comes from, on the CPU and in float64: the same numbers on every device.
-            rows: rows of the first phase, picked at random (n x d_in); ``size`` or more, if there are so many, where
-                ``wants_rows``.
-            options: of this kind of expansion.
+            seed: for random numbers, drawn on the CPU in float64: the same on every device.
+            rows: rows of the first phase, picked at random (n x d_in); with ``wants_rows``, at least ``size`` of them
+                if the phase has that many.
+            options: specific to this kind of expansion.
         """
 
     @abstractmethod
     def forward(self, features: Tensor, product: Product = torch.matmul) -> Tensor:
-        """B(features), for features (n x d_in): (n x d_B). ``product`` is the matrix product to use."""
+        """Return B(features) (n x d_B), for features (n x d_in). ``product`` is the matrix product to use."""
 
     def fingerprint(self) -> str:
-        """A hash of all numbers that make up the expansion: equal hashes, equal expansions."""
+        """Return a hash of all numbers in the expansion: equal hashes mean equal expansions."""
         digest = hashlib.sha256(self.name.encode())
         for name, buffer in sorted(self.state_dict().items()):
             digest.update(f"{name}{tuple(buffer.shape)}".encode())
@@ -73,7 +73,7 @@ class RandomProjection(Expansion):
     @classmethod
     def build(cls, features: int, size: int, seed: int, rows: Tensor, **options: Any) -> RandomProjection:
         bound = 1.0 / math.sqrt(features)
-        # RandomState: the one generator whose numbers NumPy promises never to change
+        # RandomState: the only generator whose numbers NumPy guarantees never to change
         return cls(torch.from_numpy(np.random.RandomState(seed).uniform(-bound, bound, (features, size))))
 
     def forward(self, features: Tensor, product: Product = torch.matmul) -> Tensor:
@@ -84,8 +84,8 @@ class RandomProjection(Expansion):
 class GaussianKernel(Expansion):
     """B_j(x) = exp(-|x - c_j|^2 / (2 width^2)), centres c_j picked from the first phase (GKEAL).
 
-    The width is the median distance between centres, times the option ``width``. Centres are features of real samples:
-    a model with this expansion does contain some of its data.
+    The width is the median distance between rows of the first phase (at most 1000), times the option ``width``.
+    Centres are features of real samples, so a model with this expansion contains some of its data.
     """
 
     name = "gaussian"
@@ -103,13 +103,13 @@ class GaussianKernel(Expansion):
     ) -> GaussianKernel:
         if len(rows) < size:
             raise InputError(
-                f"expansion='gaussian' takes its centres from the first phase, which has {len(rows)} different rows; "
-                f"expansion_size={size} is too much"
+                f"expansion='gaussian' takes its centres from the first phase, which has {len(rows)} different rows: "
+                f"expansion_size={size} is too large"
             )
         distances = torch.pdist(rows[:1000])
         median = distances.median() if len(distances) else torch.ones((), dtype=rows.dtype)
         if median == 0:
-            raise InputError("expansion='gaussian': most rows of the first phase are equal, so there is no width")
+            raise InputError("expansion='gaussian': most rows of the first phase are equal, so the kernel width is 0")
         return cls(rows[:size].T.contiguous(), width * median)
 
     def forward(self, features: Tensor, product: Product = torch.matmul) -> Tensor:

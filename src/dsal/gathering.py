@@ -1,8 +1,8 @@
-"""One phase learned by all ranks: sums of rows meet on rank 0, which alone factors them; all get the weights.
+"""Learn one phase on all ranks: sums over rows are reduced on rank 0, which factors them and broadcasts the weights.
 
 Per stream of width d with c classes, k of them in the phase, 8 (d (d + 1) / 2 + k d) bytes are reduced and 8 c d are
-broadcast. Rank 0 has G + gamma I of all phases in place while the others sum up their rows of this one, so nobody holds
-more than the square that it has anyway, and two chunks.
+broadcast. Rank 0 adds its rows to G + gamma I of all phases, while the others sum only their rows of this phase in
+their own squares. So no rank needs memory beyond the square it has anyway and two chunks.
 """
 
 from __future__ import annotations
@@ -17,18 +17,22 @@ from dsal.distributed.team import Team
 from dsal.ridge import Blocks, Ridge
 from dsal.rows import Block
 
-CHUNK_BYTES = 2**26  # handed over at once: much beside the latency of a network, little beside a square
+CHUNK_BYTES = 2**26  # per message: large enough to hide network latency, small compared with a square
 
 
-def update_together(ridge: Ridge, blocks: Blocks, columns: Tensor, team: Team) -> None:
-    """Learn the rows of one phase, of which every rank brings some; see :meth:`dsal.ridge.Ridge.update`.
+def update(ridge: Ridge, blocks: Blocks, rows: int, columns: Tensor, team: Team) -> None:
+    """Learn the rows of one phase, which are divided among the ranks; see :meth:`dsal.ridge.Ridge.update`.
 
     Args:
-        ridge: the state, on rank 0; on the others it ends up with the weights alone.
-        blocks: this rank's rows, perhaps none: pairs of X, which may be destroyed, and Y.
-        columns: which columns of Q the columns of Y are.
-        team: all ranks, each of which calls this.
+        ridge: the state, on rank 0; on the others it ends up with the weights only.
+        blocks: this rank's rows, possibly none: pairs of X, which may be destroyed, and Y.
+        rows: total number of rows on all ranks.
+        columns: the columns of Q to which the columns of Y belong.
+        team: all ranks; each must call this function.
     """
+    if team.size == 1:
+        ridge.update(blocks, rows, columns)
+        return
     ridge.carried = ridge.solved = None
     with ridge.as_gram() if team.leads else _zeroed(ridge) as gram:
         for x, y in blocks:
@@ -47,29 +51,29 @@ def update_together(ridge: Ridge, blocks: Blocks, columns: Tensor, team: Team) -
 
 @contextmanager
 def _zeroed(ridge: Ridge) -> Iterator[Tensor]:
-    """Offer the square for sums of this phase's rows alone; Q starts from zero too."""
+    """Yield the square, zeroed for sums over this phase's rows alone; Q is zeroed too."""
     ridge.targets.zero_()
     yield ridge.square.zero_()
 
 
 def share(blocks: Iterable[Block], team: Team) -> Iterator[Block]:
-    """This rank's rows of each block; of several blocks together, so that they are as large as those read."""
-    held: list[Block] = []
+    """Yield this rank's rows, joined over several blocks so that they are as large as the blocks read."""
+    pending: list[Block] = []
     for block in blocks:
-        held.append(block.cut(team.share(len(block.features))))
-        if len(held) == team.size:
-            yield from _joined(held)
-            held = []
-    yield from _joined(held)
+        pending.append(block.cut(team.share(len(block.features))))
+        if len(pending) == team.size:
+            yield from _joined(pending)
+            pending = []
+    yield from _joined(pending)
 
 
 def reduce_triangle_(square: Tensor, team: Team, chunk_bytes: int = CHUNK_BYTES) -> None:
-    """Sum the triangle above the diagonal (included) over all ranks, on rank 0, in place: a chunk of columns at a time.
+    """Sum the triangle on and above the diagonal over all ranks, on rank 0, in place: one chunk of columns at a time.
 
     Args:
         square: (d x d), row- or column-major.
         team: all ranks.
-        chunk_bytes: handed over at once.
+        chunk_bytes: size of a message.
     """
     d, width = len(square), _per_chunk(len(square), chunk_bytes)
     for start in range(0, d, width):
@@ -83,12 +87,12 @@ def reduce_triangle_(square: Tensor, team: Team, chunk_bytes: int = CHUNK_BYTES)
 
 
 def _per_chunk(d: int, chunk_bytes: int = CHUNK_BYTES) -> int:
-    """Columns of d numbers that fit into a chunk."""
+    """Return how many columns of d numbers fit into a chunk."""
     return max(chunk_bytes // (8 * d), 1)
 
 
 def _joined(blocks: list[Block]) -> Iterator[Block]:
-    """One block of all their rows; none where there are none."""
+    """Yield one block with all rows; nothing if there are no rows."""
     if len(blocks) > 1:
         features, columns = torch.cat([b.features for b in blocks]), torch.cat([b.columns for b in blocks])
         plain = all(b.weight is None for b in blocks)

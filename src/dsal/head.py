@@ -16,7 +16,7 @@ Apply = Callable[[Activation, Tensor], Tensor]
 
 
 class AnalyticHead(nn.Module):
-    """logits = sigma_M(B(F)) W_M + C sigma_C(B(F)) W_C; put it behind a backbone, trace it, export it.
+    """logits = sigma_M(B(F)) W_M + C sigma_C(B(F)) W_C; it can be put behind a backbone, traced and exported.
 
     Args:
         expansion: B.
@@ -50,12 +50,12 @@ class AnalyticHead(nn.Module):
         self.compensation, self.classes = compensation, classes
 
     def forward(self, features: Tensor, product: Product = torch.matmul, apply: Apply | None = None) -> Tensor:
-        """Logits (n x classes) of features (n x d_in).
+        """Return the logits (n x classes) of features (n x d_in).
 
         Args:
-            features: in any floating point type.
+            features: of any floating-point type.
             product: the matrix product to use.
-            apply: how to apply an activation, if not plainly: :func:`dsal.activations.apply` checks it.
+            apply: how to apply an activation; a plain call by default. :func:`dsal.activations.apply` also checks it.
         """
         z = self.expansion(features.to(self.main.dtype), product)
         main = product(self._activated(self.main_activation, z, apply), self.main)
@@ -64,7 +64,7 @@ class AnalyticHead(nn.Module):
         return combined(main, product(self._activated(self.activation, z, apply), self.comp), self.compensation)
 
     def copied(self, dtype: torch.dtype) -> AnalyticHead:
-        """A copy that shares nothing, in another precision."""
+        """Return an independent copy in another precision."""
         return deepcopy(self).to(dtype)
 
     @staticmethod

@@ -1,6 +1,6 @@
-"""Values from files and command lines, checked against the type hints of the arguments they are meant for.
+"""Check values from files and command lines against the type hints of the arguments they are for.
 
-TOML has no None: the text ``"none"`` stands for it where a hint allows None.
+TOML has no None: the text ``"none"`` replaces it where a hint allows None.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time
 from inspect import signature
 from numbers import Integral, Real
@@ -20,9 +21,12 @@ NONE = "none"
 
 
 def keyword_hints(cls: type) -> dict[str, Any]:
-    """Type hints of the arguments of a class's constructor, by name; ``Any`` where there is none."""
-    hints = get_type_hints(cls.__init__, include_extras=True)  # type: ignore[misc]  # it is only read
-    return {name: hints.get(name, Any) for name in signature(cls).parameters}
+    """Return the type hints of a class's constructor arguments by name; ``Any`` for those without a hint."""
+    names = list(signature(cls).parameters)
+    # Class hints are resolved in the module of the base that declares them, constructor hints in the class's own.
+    of_fields = is_dataclass(cls) and set(names) <= {field.name for field in fields(cls)}
+    hints = get_type_hints(cls if of_fields else cls.__init__, include_extras=True)  # type: ignore[misc]
+    return {name: hints.get(name, Any) for name in names}
 
 
 def fit(name: str, value: Any, hint: Any) -> Any:
@@ -38,7 +42,7 @@ def fit(name: str, value: Any, hint: Any) -> Any:
     dsal.errors.InputError: option mode must be 'fast' or 'exact', got 'fats'
 
     Raises:
-        InputError: the value is of another type, or none of the choices.
+        InputError: the value is of another type, or not one of the choices.
     """
     try:
         return _fit(value, hint)
@@ -47,7 +51,7 @@ def fit(name: str, value: Any, hint: Any) -> Any:
 
 
 def plain(name: str, value: Any) -> Any:
-    """Return ``value`` as both TOML and JSON can hold it; :func:`fit` takes it back.
+    """Return ``value`` in a form that both TOML and JSON can hold; :func:`fit` converts it back.
 
     >>> plain("pair", (None, 2.5))
     ['none', 2.5]
@@ -106,7 +110,7 @@ def _fit(value: Any, hint: Any) -> Any:
 
 
 def _fit_items(value: Any, hints: tuple[Any, ...]) -> list[Any]:
-    """The items of a list, by one hint each, or all by the hint in front of an ellipsis."""
+    """Fit the items of a list, each to its own hint, or all to the hint before an ellipsis."""
     if not isinstance(value, list | tuple):
         raise TypeError
     if not hints:
@@ -117,7 +121,7 @@ def _fit_items(value: Any, hints: tuple[Any, ...]) -> list[Any]:
 
 
 def _precedence(hint: Any) -> int:
-    """What to try first in a union: the exact choices, then None, then types; float last, which takes integers too."""
+    """Rank the members of a union: exact choices first, then None, then types; float last, as it accepts integers."""
     if get_origin(hint) is Literal:
         return 0
     return 1 if hint is NoneType else 3 if hint is float else 2

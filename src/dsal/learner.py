@@ -1,4 +1,4 @@
-"""DS-AL, the whole learner: one expansion, a main stream, and compensation streams on its residue.
+"""The DS-AL learner: one expansion, a main stream, and compensation streams on its residue.
 
     main            X_M = sigma_M(B(F))  learns  Y                            eqs. (7), (11), (12)
     compensation    X_C = sigma_C(B(F))  learns  Y - X_M W_M, cleansed        eqs. (13)-(18)
@@ -26,36 +26,35 @@ from dsal.defaults import EXPANSION_SIZE, GAMMA
 from dsal.distributed import ALONE, Team
 from dsal.errors import InputError
 from dsal.expansion import Expansion, expansions
-from dsal.gathering import share, update_together
+from dsal.gathering import share, update
 from dsal.head import AnalyticHead
 from dsal.memory import require
 from dsal.model_schema import LEARNER, learner_arrays
-from dsal.packing import pack, unpack
+from dsal.packing import flat, pack, parted, unpack
 from dsal.ridge import Blocks, Ridge, bytes_needed
-from dsal.rollback import rollback
-from dsal.rows import PhaseRows, pick
+from dsal.rollback import rollback, unchanged
+from dsal.rows import PhaseRows, blaming, pick
 from dsal.schema import check_arrays
-from dsal.scoring import best_columns
+from dsal.scoring import best_columns, logits
 from dsal.streams import Auto, Compensation, cleansed, one_hot, residue
 from dsal.tuning import GAMMA_ROWS, RatioFit, choose_gammas
 from dsal.validation import check_gamma, check_positive, check_size, is_auto
 
-_BLOCK_BYTES = 2**25  # of one block of expanded rows: large enough for BLAS, small beside the squares
-_SCORED_NUMBERS = 2**22  # of one block of expanded rows while logits are computed
+_BLOCK_BYTES = 2**25  # of one block of expanded rows: large enough for BLAS, small compared with the squares
 
 
 class Learner:
-    """The streams on one expansion, which is made when the first phase comes.
+    """The streams on one expansion, which is built in the first phase.
 
-    In a team of processes all are given the same phases; each learns its share of the rows, and rank 0 keeps the state.
-    If a method raises, nothing has changed.
+    With several processes, all get the same phases; each learns its part of the rows, and rank 0 keeps the state.
+    If a method raises, the learner is unchanged.
 
     Args:
         expansion: name of the expansion.
-        expansion_options: keywords for its ``build``.
+        expansion_options: keyword arguments for its ``build``.
         size: d_B.
-        seed: of the expansion, and of the rows that stand for a phase.
-        gamma: ridge of the main stream, or ``"auto"`` to choose it in the first phase.
+        seed: of the expansion, and of the sample of rows that represents a phase.
+        gamma: ridge penalty of the main stream, or ``"auto"`` to choose it in the first phase.
         main_activation: sigma_M: a name, or a function of tensors.
         compensations: the compensation streams; none for the main stream alone (ACIL), at half the memory and time.
         backend: where to compute; the fastest device by default.
@@ -65,9 +64,9 @@ class Learner:
         expansion: B; None before the first phase.
         main: the main stream; None before the first phase and in a learner restored without its learning part.
         comps: the compensation streams, in the order of ``compensations``.
-        gammas: ridges in force, of the main stream and of each compensation stream.
-        ratio: what C ``"auto"`` is made of.
-        phases: how many were learned.
+        gammas: ridge penalties in use, of the main stream and of each compensation stream.
+        ratio: the sums that determine C when it is ``"auto"``.
+        phases: number of phases learned.
     """
 
     def __init__(
@@ -96,7 +95,7 @@ class Learner:
         self.comps: tuple[Ridge, ...] = ()
         self.gammas: tuple[float, ...] = ()
         self.ratio, self.phases = RatioFit(), 0
-        self._frozen: tuple[Tensor, ...] | None = None  # the weights, where there is no learning part
+        self._frozen: tuple[Tensor, ...] | None = None  # the weights, if there is no learning part
         self._guarded = False
 
     @property
@@ -113,12 +112,12 @@ class Learner:
 
     @property
     def block_rows(self) -> int:
-        """How many rows a block should have; results do not depend on it beyond rounding."""
+        """Number of rows per block; it affects results by rounding only."""
         return min(max(_BLOCK_BYTES // (8 * self.size), 64), 8192)
 
     @property
     def rows_wanted(self) -> int:
-        """How many rows of the first phase are needed to make the expansion and to choose gamma."""
+        """Number of rows of the first phase needed to build the expansion and to choose gamma."""
         chooses = is_auto(self.gamma) or any(is_auto(stream.gamma) for stream in self.compensations)
         return max(GAMMA_ROWS if chooses else 0, self.size if self.kind.wants_rows else 0)
 
@@ -129,13 +128,13 @@ class Learner:
 
     @property
     def ridges(self) -> tuple[Ridge, ...]:
-        """The main stream and the compensation streams, or an error that says why there are none."""
+        """The main stream and the compensation streams; raises :class:`InputError` without a learning part."""
         self.check_learns()
         return () if self.main is None else (self.main, *self.comps)
 
     @property
     def learns_on(self) -> bool:
-        """Whether it can learn, or was restored without its learning part."""
+        """Whether it can learn; False if it was restored without its learning part."""
         return self._frozen is None
 
     def check_learns(self) -> None:
@@ -152,34 +151,34 @@ class Learner:
             pass
 
     def learn_streams(self, phase: PhaseRows) -> Iterator[int]:
-        """Learn one phase stream by stream, yielding the number of each (0: the main stream) when it has learned.
+        """Learn one phase stream by stream, yielding the number of each (0: the main stream) when it is done.
 
-        A caller that stops early has learned nothing.
+        If the caller stops early, nothing is learned.
         """
         first = self.classes == 0
-        with self.guard():
+        with self.guard(), blaming(phase.read):
             if self.main is None and self._frozen is None:
                 self._begin(phase)
             for ridge in self.ridges:
                 ridge.grow(phase.classes - ridge.classes)
             every = torch.arange(phase.classes, device=self.backend.device)
             main, *comps = self.ridges
-            self._update(main, self._main_blocks(phase, phase.present), phase.rows, phase.present)
+            update(main, self._main_blocks(phase, phase.present), phase.rows, phase.present, self.team)
             yield 0
             for number, (stream, ridge) in enumerate(zip(self.compensations, comps, strict=True), start=1):
-                kept = phase.present if stream.cleanse and not first else every  # at first, all classes are new
-                self._update(ridge, self._residue_blocks(phase, stream, every, kept), phase.rows, kept)
+                kept = phase.present if stream.cleanse and not first else every  # in the first, all classes are new
+                update(ridge, self._residue_blocks(phase, stream, every, kept), phase.rows, kept, self.team)
                 yield number
             self.phases += 1
 
     def unlearn(self, phase: PhaseRows) -> None:
-        """Take rows out of the main stream, exactly. The compensation streams still carry them."""
+        """Remove rows from the main stream, exactly. The compensation streams still contain them."""
         self._check_alone("forget")
         with self.guard():
             self.ridges[0].subtract(self._main_blocks(phase, phase.present), phase.present)
 
     def merge(self, other: Learner, columns: Tensor, classes: int) -> None:
-        """Learn what ``other`` has learned; its column j is our column ``columns[j]`` of ``classes``.
+        """Add what ``other`` has learned; its column j is our column ``columns[j]`` of ``classes``.
 
         Exact in the main stream. In a compensation stream each side keeps the residues against its own weights.
         """
@@ -193,20 +192,20 @@ class Learner:
             self.ratio = self.ratio.merged(other.ratio)
 
     def keep(self, columns: Tensor) -> None:
-        """Drop the columns of all other classes: they are never answered again."""
+        """Drop the columns of all other classes: they are never predicted again."""
         with self.guard():
             for ridge in self.ridges:
                 ridge.keep(columns)
 
     def strength(self, compensation: float | Auto | None) -> float:
-        """C in force: as given, 0 for None, or what the phases learned so far advise for ``"auto"``."""
+        """Return C in use: as given, 0 for None, or for ``"auto"`` the value fitted to the phases learned so far."""
         return self.ratio.ratio if isinstance(compensation, str) else compensation or 0.0
 
     def head(self, compensation: float, classes: Sequence[object] = ()) -> AnalyticHead:
-        """Features to logits on the weights as they are now: shared, not copied.
+        """Return the module from features to logits; it shares the current weights and does not copy them.
 
         Args:
-            compensation: C of the first compensation stream; with 0 the main stream answers alone.
+            compensation: C of the first compensation stream; with 0 the main stream predicts alone.
             classes: the label of each column.
         """
         expansion, weights = self.built(), self.weights
@@ -226,26 +225,15 @@ class Learner:
         )
 
     def logits(self, X: NDArray[Any], compensation: float, dtype: torch.dtype = torch.float64) -> NDArray[Any]:
-        """Logits (n x classes) of features X (n x d_in), eq. (19)."""
-        self._check_width(X)
-        head = self.head(compensation)
-        if dtype != torch.float64:
-            head = head.copied(dtype)
-        step = max(_SCORED_NUMBERS // self.size, 1)
-        logits = np.empty((len(X), self.classes), dtype=np.float32 if dtype == torch.float32 else np.float64)
-        with torch.no_grad():
-            for start in range(0, len(X), step):
-                rows = torch.tensor(X[start : start + step], dtype=dtype, device=self.backend.device)
-                logits[start : start + step] = head(rows, self.backend.product).cpu().numpy()
-        return logits
+        """Return the logits (n x classes) of features X (n x d_in), eq. (19)."""
+        return logits(self.head(compensation), X, self.backend, dtype)
 
     def predict(self, X: NDArray[Any], compensation: float) -> NDArray[np.int64]:
-        """The column of the largest logit for every row of X (n x d_in): (n,)."""
-        self._check_width(X)
+        """Return the column of the largest logit for every row of X (n x d_in): (n,)."""
         return best_columns(self.head(compensation), X, self.backend)
 
     def outputs(self, X: NDArray[Any]) -> list[Tensor]:
-        """X_M W_M and X_C W_C of each compensation stream, (n x classes), for features X (n x d_in)."""
+        """Return X_M W_M, and X_C W_C of each compensation stream, (n x classes), for features X (n x d_in)."""
         streams = list(
             zip((self.main_activation, *(s.activation for s in self.compensations)), self.weights, strict=True)
         )
@@ -259,39 +247,32 @@ class Learner:
 
     @contextmanager
     def guard(self) -> Iterator[None]:
-        """All or nothing: if the block raises, even by Ctrl-C, the learner is what it was before, bit for bit."""
-        if self._guarded:  # the outer guard will do
+        """Restore the learner, bit for bit, if the block raises, even by Ctrl-C."""
+        if self._guarded:  # the outer guard is enough
             yield
             return
-        before = dict(self.__dict__)
-        try:
+        with unchanged(self), rollback(self.ridges if self.learns_on else ()):
             self._guarded = True
-            with rollback(self.ridges if self._frozen is None else ()):
-                yield
-        except BaseException:
-            self.__dict__.update(before)
-            raise
-        finally:
-            self._guarded = False
+            yield
+        self._guarded = False
 
     def state(self, learning: bool = True) -> dict[str, Array]:
-        """All numbers by name: the expansion's under ``expansion.``, each stream's under ``main.`` and ``comp.``.
+        """Return all arrays by name: the expansion's under ``expansion.``, each stream's under ``main.`` and ``comp.``.
 
         With :meth:`facts` they restore the learner bit for bit. Arrays may be views of its memory.
 
         Args:
-            learning: whether to add what learning on needs (:mod:`dsal.packing`) to the weights.
+            learning: whether to return what further learning needs (:mod:`dsal.packing`), or the weights alone.
         """
         if self.expansion is None:
             return {}
-        arrays = {f"expansion.{name}": buffer.cpu().numpy() for name, buffer in self.expansion.state_dict().items()}
-        if not learning:
-            return arrays | {f"{n}.weights": w.T.cpu().numpy() for n, w in zip(self._names, self.weights, strict=True)}
-        packed = {name: pack(ridge) for name, ridge in zip(self._names, self.ridges, strict=True)}
-        return arrays | {f"{name}.{key}": array for name, parts in packed.items() for key, array in parts.items()}
+        buffers = {name: buffer.cpu().numpy() for name, buffer in self.expansion.state_dict().items()}
+        weights = [] if learning else [{"weights": w.T.cpu().numpy()} for w in self.weights]
+        streams = [pack(ridge) for ridge in self.ridges] if learning else weights
+        return flat({"expansion": buffers, **dict(zip(self._names, streams, strict=True))})
 
     def facts(self) -> dict[str, Any]:
-        """What :meth:`restore` needs besides the arrays; JSON can hold it."""
+        """Return what :meth:`restore` needs besides the arrays, as JSON values."""
         return {
             "phases": self.phases,
             "gammas": list(self.gammas),
@@ -299,27 +280,21 @@ class Learner:
         }
 
     def restore(self, arrays: Mapping[str, Array], facts: Mapping[str, Any], learning: bool = True) -> None:
-        """Become the learner whose :meth:`state` and :meth:`facts` these were; without learning part, it predicts."""
+        """Restore the learner from :meth:`state` and :meth:`facts`; without the learning part it can only predict."""
         if not arrays:
             return
-        self._check(arrays, facts, learning)
-        device = self.backend.device
-        buffers = {name: torch.from_numpy(array).to(device) for name, array in _under("expansion.", arrays).items()}
-        self.expansion = self.kind(**buffers)
+        LEARNER.check({name: facts[name] for name in LEARNER.keys if name in facts}, "the learner")
+        parts, names, device = parted(arrays), self._names, self.backend.device
+        own = {name: parts[name] for name in ("expansion", *names) if name in parts}
+        check_arrays(flat(own), learner_arrays(learning), {"expansion_size": self.size})
+        self.expansion = self.kind(**{name: torch.from_numpy(a).to(device) for name, a in own["expansion"].items()})
         self.phases, self.ratio = facts["phases"], RatioFit(*facts["ratio"])
-        self.gammas = tuple(check_positive("gamma", gamma) for gamma in facts["gammas"][: len(self._names)])
+        self.gammas = tuple(check_positive("gamma", gamma) for gamma in facts["gammas"][: len(names)])
         if learning:
-            states = [_under(f"{name}.", arrays) for name in self._names]
-            ridges = [unpack(part, gamma, self.backend) for part, gamma in zip(states, self.gammas, strict=True)]
+            ridges = [unpack(own[name], gamma, self.backend) for name, gamma in zip(names, self.gammas, strict=True)]
             self.main, self.comps, self._frozen = ridges[0], tuple(ridges[1:]), None
         else:
-            self._frozen = tuple(torch.from_numpy(arrays[f"{name}.weights"]).to(device).T for name in self._names)
-
-    def _check(self, arrays: Mapping[str, Array], facts: Mapping[str, Any], learning: bool) -> None:
-        """Raise an error if these are not the state of such a learner."""
-        LEARNER.check({name: facts[name] for name in LEARNER.keys if name in facts}, "the learner")
-        own = {name: array for name, array in arrays.items() if name.partition(".")[0] in ("expansion", *self._names)}
-        check_arrays(own, learner_arrays(learning), {"expansion_size": self.size})
+            self._frozen = tuple(torch.from_numpy(own[name]["weights"]).to(device).T for name in names)
 
     @property
     def _names(self) -> list[str]:
@@ -327,40 +302,29 @@ class Learner:
         return ["main", *(f"comp{number or ''}" for number in range(len(self.compensations)))]
 
     def _begin(self, phase: PhaseRows) -> None:
-        """Make the expansion and the streams, to fit the first phase."""
+        """Build the expansion and the streams for the first phase."""
         sample, device = phase.sample, self.backend.device
         features = next(phase.read(1)).features.shape[1] if sample is None else sample.features.shape[1]
-        streams = 1 + len(self.compensations)
-        needed = streams * bytes_needed(self.size, 0, self.backend) + 8 * features * self.size + 3 * _BLOCK_BYTES
+        squares = (1 + len(self.compensations)) * bytes_needed(self.size, 0, self.backend)
+        needed = squares + 8 * features * self.size + 3 * _BLOCK_BYTES
         require(needed, device, f"learning with expansion_size={self.size}")
         if sample is None and self.rows_wanted:
             sample = pick(phase.read, self.rows_wanted, self.seed, device)
         rows = torch.empty(0, features, dtype=torch.float64) if sample is None else sample.features[: self.size].cpu()
         self.expansion = self.kind.build(features, self.size, self.seed, rows, **self.expansion_options).to(device)
-        self.gammas = choose_gammas(
-            replace(phase, sample=sample),
-            self.expansion,
-            self.gamma,
-            self.main_activation,
-            self.compensations,
-            self.backend,
-        )
+        streams = self.gamma, self.main_activation, self.compensations
+        self.gammas = choose_gammas(replace(phase, sample=sample), self.expansion, *streams, self.backend)
         self.main, *comps = (Ridge(self.size, gamma, self.backend) for gamma in self.gammas)
         self.comps = tuple(comps)
 
     def built(self) -> Expansion:
-        """B, or an error if no phase has come yet."""
+        """Return B; raise :class:`InputError` before the first phase."""
         if self.expansion is None:
             raise InputError("nothing has been learned yet")
         return self.expansion
 
-    def _check_width(self, X: NDArray[Any]) -> None:
-        width = len(self.built().projection)
-        if X.ndim != 2 or X.shape[1] != width:
-            raise InputError(f"expected features of shape (n, {width}), got {X.shape}")
-
     def expand(self, features: Tensor) -> Tensor:
-        """B(F), for features (n x d_in): (n x d_B)."""
+        """Return B(F) (n x d_B), for features F (n x d_in)."""
         z: Tensor = self.built()(features, self.backend.product)
         return z
 
@@ -369,7 +333,7 @@ class Learner:
             raise InputError(f"a team of processes can learn, but not {what}: do that in one process")
 
     def check_mergeable(self, other: Learner) -> None:
-        """Raise :class:`InputError` if ``other`` is not of the same kind, with the same expansion."""
+        """Raise :class:`InputError` if ``other`` cannot be merged: expansion and activations must be the same."""
         self.check_learns()
         other.check_learns()
         if self is other:
@@ -378,17 +342,8 @@ class Learner:
             raise InputError("only models with equal expansions merge: same features, expansion_size and random_state")
         if self.main_activation is not other.main_activation:
             raise InputError("only models with equal main_activation merge")
-        if len(self.compensations) != len(other.compensations):
-            raise InputError("a model learned with compensation=None merges only with its like")
-        for ours, theirs in zip(self.compensations, other.compensations, strict=True):
-            if ours.activation is not theirs.activation:
-                raise InputError("only models with equal activation merge")
-
-    def _update(self, ridge: Ridge, blocks: Blocks, rows: int, columns: Tensor) -> None:
-        if self.team.size == 1:
-            ridge.update(blocks, rows, columns)
-        else:
-            update_together(ridge, blocks, columns, self.team)
+        if [stream.activation for stream in self.compensations] != [s.activation for s in other.compensations]:
+            raise InputError("models merge only with equal activation, and if both or neither have compensation=None")
 
     def _main_blocks(self, phase: PhaseRows, columns: Tensor) -> Blocks:
         for block in share(phase.read(self.block_rows), self.team):
@@ -402,7 +357,3 @@ class Learner:
             fitted = self.backend.product(apply(self.main_activation, z), weights)
             left_over = cleansed(residue(one_hot(block.columns, every), fitted), kept)  # (13), (15)
             yield block.weighted(apply(stream.activation, z), left_over[:, kept])  # (14); the rest is zero
-
-
-def _under(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

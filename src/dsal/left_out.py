@@ -1,4 +1,4 @@
-"""Leave-one-out answers of a learner: a validation that needs no data of its own, in closed form."""
+"""Leave-one-out outputs of a learner in closed form: validation without held-out data."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from dsal.validation import is_auto
 def leave_one_out(
     learner: Learner, block: Block, present: Tensor, *, first: bool, compensated: bool = True
 ) -> tuple[Tensor, ...]:
-    """Outputs of each stream (n x classes), on the CPU, for rows of the last phase, each as if not learned.
+    """Return each stream's outputs (n x classes), on the CPU, for rows of the last phase, each as if not learned.
 
-    Exact in the main stream; in a compensation stream the residues of all other rows are taken as they are. Costs
+    Exact in the main stream; in a compensation stream the residues of all other rows are held fixed. Costs
     4 n d_B^2 flops.
 
     Args:
-        learner: which has just learned the phase.
-        block: learned rows; of a weight above 1, one unit is left out, as of a row that was repeated.
+        learner: it has just learned the phase.
+        block: learned rows; of a weight above 1, one unit is left out, as for a repeated row.
         present: the columns of the classes of that phase.
         first: whether it was the first phase.
-        compensated: whether to go on after the main stream.
+        compensated: whether to include the compensation streams.
     """
 
     def outputs() -> Iterator[Tensor]:
@@ -45,17 +45,17 @@ def leave_one_out(
                 left_over = cleansed(left_over, present)
             yield ridge.leave_one_out(apply(stream.activation, z), left_over, block.share)[1].cpu()
 
-    return learner.team.told(lambda: tuple(outputs()))
+    return learner.team.broadcast_result(lambda: tuple(outputs()))
 
 
 def review(learner: Learner, sample: Block, present: Tensor, total: float, compensation: float | Auto) -> Tensor:
-    """Leave-one-out logits (n x classes) of rows of the phase just learned.
+    """Return leave-one-out logits (n x classes) of rows of the phase just learned.
 
-    Where C is ``"auto"``, they have a say in it first. The first phase counts only until there is another.
+    If C is ``"auto"``, these rows first update it. The first phase counts only until there is a second one.
 
     Args:
-        learner: which has just learned the phase.
-        sample: rows that stand for the phase.
+        learner: it has just learned the phase.
+        sample: rows that represent the phase.
         present: the columns of its classes.
         total: weight of all its rows.
         compensation: C.

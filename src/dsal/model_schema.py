@@ -1,4 +1,4 @@
-"""What files of classifiers and of image models must hold; read without PyTorch."""
+"""Schemas of classifier and image model files, usable without PyTorch."""
 
 from __future__ import annotations
 
@@ -74,10 +74,10 @@ _IMAGE_MODEL = Record(
 
 
 def learner_arrays(learning: bool, prefix: str = "") -> dict[str, Array]:
-    """What the arrays of a learner must be (:mod:`dsal.packing`), by name after ``prefix``.
+    """Return the requirements on a learner's arrays (:mod:`dsal.packing`), by name after ``prefix``.
 
     Args:
-        learning: whether there must be what learning on needs, or weights alone.
+        learning: whether to require what further learning needs, or the weights alone.
         prefix: a regular expression.
     """
     square = {"factor": (triangle("expansion_size"),), "targets": ("classes", "expansion_size")}

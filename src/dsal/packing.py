@@ -1,4 +1,4 @@
-"""A ridge as plain arrays, and back, bit for bit."""
+"""Convert a ridge to plain arrays and back, bit for bit; join and split groups of named arrays."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from dsal.ridge import Ridge
 
 
 def pack(ridge: Ridge) -> dict[str, Array]:
-    """What learning on needs: U packed into ``factor``, d (d + 1) / 2 numbers, and Q^T as ``targets``.
+    """Return what further learning needs: U packed into ``factor``, d (d + 1) / 2 numbers, and Q^T as ``targets``.
 
-    Where W has come along with updates, W^T too as ``weights``, and the mark ``carried``.
+    If updates have carried W along, add W^T as ``weights`` and the marker ``carried``.
     """
     state: dict[str, Array] = {"factor": ridge.backend.pack(ridge.square), "targets": ridge.targets.T.cpu().numpy()}
     if ridge.carried is not None:
@@ -25,10 +25,10 @@ def pack(ridge: Ridge) -> dict[str, Array]:
 
 
 def unpack(state: Mapping[str, Array], gamma: float, backend: Backend) -> Ridge:
-    """Return the ridge that :func:`pack` packed; with W^T as ``weights`` in ``state``, W is not solved again."""
+    """Return the ridge that :func:`pack` packed; with W^T as ``weights`` in ``state``, W is not solved for again."""
     ridge = Ridge(state["targets"].shape[1], gamma, backend)
     ridge.square = backend.unpack(state["factor"], ridge.size)
-    if ridge.square.diagonal().abs().min() < 0.5 * math.sqrt(gamma):  # of a factor of G + gamma I no pivot is smaller
+    if ridge.square.diagonal().abs().min() < 0.5 * math.sqrt(gamma):  # a factor of G + gamma I has no smaller pivot
         raise InputError("the factor is not one of G + gamma I")
     ridge.targets = torch.from_numpy(state["targets"]).to(backend.device).T
     if "weights" in state:
@@ -36,3 +36,17 @@ def unpack(state: Mapping[str, Array], gamma: float, backend: Backend) -> Ridge:
         ridge.carried, ridge.solved = (weights, None) if "carried" in state else (None, weights)
     ridge.empty = False
     return ridge
+
+
+def flat(parts: Mapping[str, Mapping[str, Array]]) -> dict[str, Array]:
+    """Return the arrays of all parts, each named ``part.name``."""
+    return {f"{part}.{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
+
+
+def parted(arrays: Mapping[str, Array]) -> dict[str, dict[str, Array]]:
+    """Return the parts that :func:`flat` joined."""
+    parts: dict[str, dict[str, Array]] = {}
+    for name, array in arrays.items():
+        part, _, rest = name.partition(".")
+        parts.setdefault(part, {})[rest] = array
+    return parts

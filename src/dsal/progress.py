@@ -1,4 +1,4 @@
-"""How far a piece of work has come."""
+"""Progress reports of long-running work."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 OnProgress = Callable[[int, int], None]
-"""Called with (done, total); what they count is said where an ``OnProgress`` is taken."""
+"""Called with (done, total); the function that takes an ``OnProgress`` documents the unit."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Some of a piece of work is done.
+    """A report that part of the work is done.
 
     Attributes:
         done: units done.
-        total: units in all.
-        note: one short line about it, such as ``epoch 3/20  loss 1.25``.
+        total: total units.
+        note: a short status line, such as ``epoch 3/20  loss 1.25``.
     """
 
     done: int

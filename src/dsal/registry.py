@@ -1,7 +1,7 @@
-"""Things chosen by name: one line registers an entry, a misspelling is answered with the right spelling.
+"""Registries of things chosen by name: one line registers an entry, and a misspelt name gets a suggestion.
 
-Other packages add entries through entry points (docs/plugins.md). These are looked up when a name is asked for, and
-loaded when it is theirs.
+Other packages add entries through entry points (docs/plugins.md). They are looked up when a name is requested,
+and loaded if it is theirs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Registry(Generic[T]):
 
     Args:
         kind: what an entry is called in messages.
-        group: of the entry points through which other packages add entries; None where they cannot.
+        group: group of entry points through which other packages add entries; None if they cannot.
 
     >>> shapes: Registry[type] = Registry("shape")
     >>> @shapes.register("circle")
@@ -38,21 +38,21 @@ class Registry(Generic[T]):
         self._found: dict[str, list[EntryPoint]] | None = None
 
     def register(self, name: str) -> Callable[[Entry], Entry]:
-        """Return a decorator that files its argument under ``name``; a name is given once."""
+        """Return a decorator that registers its argument under ``name``, which must not be taken."""
         if name in self._entries:
             raise ValueError(f"{self.kind} {name!r} is registered twice")
 
-        def file(entry: Entry) -> Entry:
+        def add(entry: Entry) -> Entry:
             self._entries[name] = entry  # type: ignore[assignment]  # keeps the entry's own, narrower type
             return entry
 
-        return file
+        return add
 
     def get(self, name: str) -> T:
-        """Return the entry filed under ``name``.
+        """Return the entry registered under ``name``.
 
         Raises:
-            UnknownNameError: there is none; the nearest spelling is named.
+            UnknownNameError: there is none; the message suggests the nearest name.
             PluginError: it belongs to another package and cannot be loaded, or two packages claim the name.
         """
         plugins = self._plugins()
@@ -63,21 +63,21 @@ class Registry(Generic[T]):
         return self._entries[name]
 
     def names(self) -> tuple[str, ...]:
-        """All names, sorted."""
+        """Return all names, sorted."""
         return tuple(sorted({*self._entries, *self._plugins()}))
 
     def name_of(self, entry: object) -> str | None:
-        """The name of an entry that is registered or has been loaded; None where there is none."""
+        """Return the name of a registered or loaded entry; None if it has none."""
         return next((name for name in sorted(self._entries) if self._entries[name] is entry), None)
 
     def _plugins(self) -> dict[str, list[EntryPoint]]:
-        """Entry points of other packages by name, without those whose names are taken here, which are warned of."""
+        """Return other packages' entry points by name; warn about those whose names are taken and ignore them."""
         if self._found is None:
             self._found = {}
             for point in _installed().select(group=self.group) if self.group else ():
                 if point.name in self._entries:
                     warnings.warn(
-                        f"{_origin(point)} offers a {self.kind} {point.name!r}, a name that dsal has already given: "
+                        f"{_origin(point)} offers a {self.kind} {point.name!r}, a name that dsal already uses: "
                         "it is ignored",
                         stacklevel=3,
                     )
@@ -94,7 +94,7 @@ class Registry(Generic[T]):
         (point,) = points
         try:
             entry = point.load()
-        except Exception as error:  # it is foreign code: anything may come
+        except Exception as error:  # third-party code may raise anything
             raise PluginError(
                 f"{self.kind} {name!r} of {_origin(point)} cannot be loaded: {type(error).__name__}: {error}. "
                 "Repair or uninstall that package."
@@ -106,11 +106,11 @@ class Registry(Generic[T]):
 
 @cache
 def _installed() -> EntryPoints:
-    """The entry points of all packages, read once; of all groups, as reading is what takes time."""
-    return cast(EntryPoints, entry_points())  # in Python 3.10 and 3.11 of another type, which can select too
+    """Return the entry points of all packages and groups, read once because reading is slow."""
+    return cast(EntryPoints, entry_points())  # Python 3.10 and 3.11 return another type, which also has select
 
 
 def _origin(point: EntryPoint) -> str:
-    """The package that an entry point belongs to, and where it points."""
+    """Return the package that an entry point belongs to, and the object it points to."""
     package = "an unknown package" if point.dist is None else f"{point.dist.name} {point.dist.version}"
     return f"{package} ({point.value})"

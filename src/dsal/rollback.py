@@ -1,4 +1,4 @@
-"""All or nothing: an error in the middle of learning leaves every bit of the state as it was."""
+"""Restore the state, bit for bit, after an error in the middle of learning."""
 
 from __future__ import annotations
 
@@ -10,11 +10,23 @@ from dsal.ridge import Ridge
 
 
 @contextmanager
-def rollback(ridges: Sequence[Ridge]) -> Iterator[None]:
-    """If the block raises, even by Ctrl-C, the ridges are what they were before, bit for bit.
+def unchanged(owner: object) -> Iterator[None]:
+    """Restore the attributes of ``owner`` if the block raises, even by Ctrl-C."""
+    before = dict(vars(owner))
+    try:
+        yield
+    except BaseException:
+        vars(owner).clear()
+        vars(owner).update(before)
+        raise
 
-    The squares keep their copies in their own unused triangles where the backend can (no memory), so blocks do not
-    nest: an inner one would overwrite the copies of the outer one.
+
+@contextmanager
+def rollback(ridges: Sequence[Ridge]) -> Iterator[None]:
+    """Restore the ridges, bit for bit, if the block raises, even by Ctrl-C.
+
+    If the backend can, squares keep their copies in their own unused triangles, at no cost in memory. So blocks must
+    not be nested: an inner one would overwrite the copies of the outer one.
     """
     before = [(r.targets, r.carried, r.solved, r.empty) for r in ridges]
     kept = [None if ridge.empty else ridge.backend.keep_(ridge.square) for ridge in ridges]

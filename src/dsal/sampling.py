@@ -1,7 +1,7 @@
-"""A random sample of rows that depends on the rows alone: not on their order, their batches, or how often each comes.
+"""A random sample of rows that depends on the rows alone: not on their order, their batches, or how often each occurs.
 
 Every row gets a 64-bit key computed from its numbers and its label in exact integer arithmetic. The rows with the
-smallest keys are the sample; the sum of all keys tells whether a second reading brought the same rows.
+smallest keys are the sample; the sum of all keys shows whether a second read returned the same rows.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class RowKeys:
         self._multipliers = random.randint(0, 2**63, features, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
 
     def __call__(self, x: NDArray[Any], y: NDArray[Any]) -> Keys:
-        """Keys (n,) of rows x (n x features) with labels y (n,)."""
+        """Return the keys (n,) of rows x (n x features) with labels y (n,)."""
         bits = (np.asarray(x, dtype=np.float64, order="C") + 0.0).view(np.uint64)  # + 0.0: -0.0 is 0.0
         labels, inverse = np.unique(y, return_inverse=True)
         salts = np.array([_digest(label) for label in labels.tolist()], dtype=np.uint64)
         keys = (bits * self._multipliers).sum(1) + salts[inverse]
-        for _ in range(2):  # spread what the multiplication left in the high bits
+        for _ in range(2):  # mix the high bits, where the multiplication has its effect, into the low ones
             keys = (keys ^ (keys >> np.uint64(32))) * np.uint64(0x9E3779B97F4A7C15)
         mixed: Keys = keys ^ (keys >> np.uint64(32))
         return mixed
@@ -46,7 +46,7 @@ class RowSample:
     Attributes:
         x: the rows (m x features), in the order of their keys.
         y: their labels (m,).
-        weight: how often each was added, or its weights summed (m,).
+        weight: the summed weight of each (m,).
     """
 
     def __init__(self, size: int, features: int) -> None:
@@ -57,7 +57,7 @@ class RowSample:
         self.weight: NDArray[np.float64] = np.empty(0)
 
     def add(self, keys: Keys, x: NDArray[Any], y: NDArray[Any], weight: NDArray[np.float64]) -> None:
-        """Add rows x (n x features) with labels y (n,), weights (n,) and the keys that :class:`RowKeys` gave them."""
+        """Add rows x (n x features) with labels y (n,), weights (n,) and keys from :class:`RowKeys`."""
         everything = np.concatenate([self.keys, keys])
         smallest, first, inverse = np.unique(everything, return_index=True, return_inverse=True)
         total = np.zeros(len(smallest))

@@ -1,7 +1,7 @@
-"""What a file must hold, declared once for each kind of file and checked before any of it is used.
+"""Schemas of files: declared once for each kind of file, and checked before any content is used.
 
-Facts are values as JSON holds them; arrays are known by name, type and shape before they are read, so that a file
-cannot ask for memory that its kind has no use for. What does not fit raises :class:`Mismatch`, which names the part.
+Facts are JSON values. Names, types and shapes of arrays are checked before the arrays are read, so a file cannot
+request more memory than its kind needs. What does not match raises :class:`Mismatch`, which names the part.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from numpy.typing import NDArray
 
 Facts: TypeAlias = dict[str, Any]
 Dimension: TypeAlias = "int | str | Callable[[Mapping[str, int]], int]"
-VALUES = 500_000  # most values in one JSON text: each takes about a hundred bytes of memory
-_NESTED = 20  # levels of lists and tables
+VALUES = 500_000  # maximum number of values in one JSON text: each takes about a hundred bytes of memory
+_NESTED = 20  # maximum levels of lists and tables
 
 
 class Mismatch(ValueError):
-    """A part of a file that is not what its schema says."""
+    """A part of a file that does not match its schema."""
 
 
 def parse_json(text: str) -> Any:
-    """A JSON text of a bounded number of values; NaN and infinities pass, for a :class:`Fact` to refuse by name.
+    """Parse a JSON text of a bounded number of values; NaN and infinities pass, for a :class:`Fact` to reject by name.
 
     Raises:
-        Mismatch: it is none.
+        Mismatch: it is not JSON, or has too many values.
     """
     if sum(map(text.count, ",[{")) > VALUES:
         raise Mismatch(f"it has more than {VALUES} values")
@@ -40,25 +40,27 @@ def parse_json(text: str) -> Any:
     except RecursionError as error:
         raise Mismatch("its lists are nested too deeply") from error
     except ValueError as error:
-        raise Mismatch(f"it is truncated or corrupt or not JSON: {error}") from error
+        raise Mismatch(f"it is truncated, corrupt or not JSON: {error}") from error
 
 
 class Fact(ABC):
-    """What a value must be."""
+    """A requirement on a value."""
 
     @abstractmethod
     def check(self, value: object, where: str) -> None:
-        """Raise :class:`Mismatch` if ``value``, the part of the file called ``where``, is something else."""
+        """Raise :class:`Mismatch` if ``value``, the part of the file called ``where``, does not meet it."""
 
 
 @dataclass(frozen=True)
 class Text(Fact):
-    """Text of Unicode characters (no surrogates) and of bounded length."""
+    """Unicode text without surrogates, of bounded length."""
 
     most: int = 1000
 
     def check(self, value: object, where: str) -> None:
-        _demand(isinstance(value, str) and len(value) <= self.most, where, f"text of up to {self.most} letters", value)
+        _demand(
+            isinstance(value, str) and len(value) <= self.most, where, f"text of up to {self.most} characters", value
+        )
         _demand(not re.search("[\ud800-\udfff]", str(value)), where, "text without surrogates", value)
 
 
@@ -71,10 +73,10 @@ class Number(Fact):
     whole: bool = False
 
     def check(self, value: object, where: str) -> None:
-        right = isinstance(value, int if self.whole else (int, float)) and not isinstance(value, bool)
-        right = right and not (isinstance(value, float) and not math.isfinite(value))
+        valid = isinstance(value, int if self.whole else (int, float)) and not isinstance(value, bool)
+        valid = valid and not (isinstance(value, float) and not math.isfinite(value))
         expected = f"{'an integer' if self.whole else 'a finite number'} from {self.low} to {self.high}"
-        _demand(right and self.low <= value <= self.high, where, expected, value)  # type: ignore[operator]
+        _demand(valid and self.low <= value <= self.high, where, expected, value)  # type: ignore[operator]
 
 
 @dataclass(frozen=True)
@@ -92,8 +94,8 @@ class Choice(Fact):
     values: tuple[str | int | None, ...]
 
     def check(self, value: object, where: str) -> None:
-        right = any(type(value) is type(choice) and value == choice for choice in self.values)
-        _demand(right, where, " or ".join(map(repr, self.values)), value)
+        valid = any(type(value) is type(choice) and value == choice for choice in self.values)
+        _demand(valid, where, " or ".join(map(repr, self.values)), value)
 
 
 @dataclass(frozen=True)
@@ -116,15 +118,15 @@ class Each(Fact):
     most: int = VALUES
 
     def check(self, value: object, where: str) -> None:
-        right = isinstance(value, list) and self.least <= len(value) <= self.most
-        _demand(right, where, f"a list of {self.least} to {self.most} values", value)
+        valid = isinstance(value, list) and self.least <= len(value) <= self.most
+        _demand(valid, where, f"a list of {self.least} to {self.most} values", value)
         for number, item in enumerate(value):  # type: ignore[arg-type, var-annotated]
             self.fact.check(item, f"{where}[{number}]")
 
 
 @dataclass(frozen=True)
 class Record(Fact):
-    """A table with these keys; ``optional`` ones may be missing, and ``rest`` says what others must be, if allowed."""
+    """A table with these keys; ``optional`` ones may be missing; ``rest`` is the requirement on others, if allowed."""
 
     keys: Mapping[str, Fact]
     optional: Mapping[str, Fact] = field(default_factory=dict)
@@ -145,7 +147,7 @@ class Record(Fact):
 
 @dataclass(frozen=True)
 class Ruled(Fact):
-    """A value whose parts must also agree: ``rule`` returns what is wrong with it, or None."""
+    """A value whose parts must also be consistent: ``rule`` returns what is wrong with it, or None."""
 
     fact: Fact
     rule: Callable[[Any], str | None]
@@ -158,7 +160,7 @@ class Ruled(Fact):
 
 @dataclass(frozen=True)
 class Anything(Fact):
-    """Any value of bounded depth whose numbers are finite and whose texts are text."""
+    """Any value of bounded depth with finite numbers and valid text."""
 
     depth: int = _NESTED
 
@@ -180,14 +182,14 @@ ANY_TABLE = Record({}, rest=Anything())
 
 @dataclass(frozen=True)
 class Array:
-    """What an array must be.
+    """Requirements on an array.
 
     Attributes:
-        dtype: NumPy's names of the types it may have; none for any.
-        shape: the length of each axis: a number, a name (the same length wherever the name appears in a file; one
-            that begins with an underscore, in this array alone), or a function of the lengths named; None for any.
-        low: smallest value allowed; numbers must be finite in any case.
-        high: largest value allowed.
+        dtype: NumPy names of the allowed types; empty for any, if ``shape`` is None.
+        shape: the length of each axis: a number, a name (the same length wherever the name appears in a file; for a
+            name that begins with an underscore, only in this array), or a function of the named lengths; None for any.
+        low: smallest allowed value; numbers must always be finite.
+        high: largest allowed value.
         optional: it may be missing.
     """
 
@@ -212,23 +214,25 @@ ANY_ARRAY = Array((), None, optional=True)
 
 
 def like(tensors: Mapping[str, Any], prefix: str = "", optional: bool = False) -> dict[str, Array]:
-    """What arrays must be to take the place of these tensors or arrays, by name after ``prefix``."""
-    return {
-        re.escape(prefix + name): Array(str(value.dtype).removeprefix("torch."), tuple(value.shape), optional=optional)
-        for name, value in tensors.items()
-    }
+    """Return the requirements on arrays that replace these tensors or arrays, by name after ``prefix``."""
+
+    def array(name: str, value: Any) -> Array:
+        low = 0.0 if name.endswith("running_var") else None  # a variance: its square root is taken
+        return Array(str(value.dtype).removeprefix("torch."), tuple(value.shape), low, optional=optional)
+
+    return {re.escape(prefix + name): array(name, value) for name, value in tensors.items()}
 
 
-Header: TypeAlias = tuple[str, tuple[int, ...]]  # type, as NumPy calls it, and shape
+Header: TypeAlias = tuple[str, tuple[int, ...]]  # NumPy name of the type, and shape
 
 
 def check_headers(headers: Mapping[str, Header], arrays: Mapping[str, Array], sizes: Mapping[str, int]) -> None:
     """Check names, types and shapes of a file's arrays.
 
     Args:
-        headers: of the arrays that the file holds.
-        arrays: what they must be, by regular expressions that match whole names.
-        sizes: lengths of named axes that are known already.
+        headers: types and shapes of the arrays in the file.
+        arrays: the requirements on them, by regular expressions that match whole names.
+        sizes: lengths of named axes that are already known.
 
     Raises:
         Mismatch: one is missing, unknown, or of another type or shape.
@@ -265,7 +269,7 @@ def check_headers(headers: Mapping[str, Header], arrays: Mapping[str, Array], si
 
 
 def check_values(arrays: Mapping[str, NDArray[Any]], expected: Mapping[str, Array]) -> None:
-    """Raise :class:`Mismatch` if a number is not finite or out of range; headers have been checked before."""
+    """Raise :class:`Mismatch` if a number is not finite or out of range; check the headers first."""
     for name, array in arrays.items():
         pattern = _pattern(name, expected)
         if pattern is not None:
@@ -279,20 +283,20 @@ def check_arrays(arrays: Mapping[str, NDArray[Any]], expected: Mapping[str, Arra
 
 
 def triangle(side: str) -> Callable[[Mapping[str, int]], int]:
-    """Length of the packed triangle of a matrix, by the name of its side."""
+    """Return the length of the packed triangle of a matrix, as a function of the named length ``side``."""
     return lambda sizes: sizes[side] * (sizes[side] + 1) // 2
 
 
 @dataclass(frozen=True)
 class Schema:
-    """All that a safetensors file of one kind must hold.
+    """Requirements on a safetensors file of one kind.
 
     Attributes:
-        kind: what the file says it is; None for any.
+        kind: the kind that the file must declare; None for any.
         facts: its other facts.
-        arrays: its arrays by name (a regular expression), or a function of the facts that gives them; None for any
+        arrays: its arrays by name (a regular expression), or a function of the facts that returns them; None for any
             arrays of finite numbers.
-        sizes: lengths of named axes, as the facts say.
+        sizes: lengths of named axes, as a function of the facts.
     """
 
     kind: str | None
@@ -301,27 +305,27 @@ class Schema:
     sizes: Callable[[Facts], Mapping[str, int]] = lambda facts: {}
 
     def expected(self, facts: Facts) -> Mapping[str, Array]:
-        """What the arrays must be in a file with these facts."""
+        """Return the requirements on the arrays of a file with these facts."""
         if self.arrays is None:
             return {".*": ANY_ARRAY}
         return self.arrays(facts) if callable(self.arrays) else self.arrays
 
 
 def _pattern(name: str, arrays: Mapping[str, Array]) -> str | None:
-    if (escaped := re.escape(name)) in arrays:  # of hundreds of weights, all are named outright
+    if (escaped := re.escape(name)) in arrays:  # the hundreds of weights of a model are all listed by their exact names
         return escaped
     return next((pattern for pattern in arrays if re.fullmatch(pattern, name, re.DOTALL)), None)
 
 
-def _demand(right: bool, where: str, expected: str, got: object) -> None:
-    if not right:
+def _demand(valid: bool, where: str, expected: str, got: object) -> None:
+    if not valid:
         raise Mismatch(f"{where} must be {expected}, not {_described(got)}")
 
 
 def _described(value: object) -> str:
-    """A value in a few words, however large it is."""
+    """Describe a value in a few words, however large it is."""
     if isinstance(value, str):
-        return ascii(value) if len(value) <= 40 else f"{value[:40]!a} and {len(value) - 40} letters more"
+        return ascii(value) if len(value) <= 40 else f"{value[:40]!a} and {len(value) - 40} more characters"
     if isinstance(value, (list, dict)):
         return f"a {'list' if isinstance(value, list) else 'table'} of {len(value)}"
     return repr(value) if not isinstance(value, int) or value.bit_length() <= 64 else "a very large integer"

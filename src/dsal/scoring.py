@@ -1,7 +1,7 @@
-"""The best class of many rows in half the time: scores in float32; where the two best are close, again in float64.
+"""Logits of many rows, and their best classes in half the time: float32, or float64 where the two best are close.
 
-The answers are those of float64. How far float32 is off is measured on some of the rows, so nothing is assumed about
-the expansion or the weights.
+The best classes are those of float64. The error of float32 is measured on some of the rows, so nothing is assumed
+about the expansion or the weights.
 """
 
 from __future__ import annotations
@@ -13,16 +13,32 @@ from torch import Tensor
 
 from dsal.activations import apply
 from dsal.blas import Array, Backend
+from dsal.errors import InputError
 from dsal.expansion import Product
 from dsal.head import AnalyticHead
 
-_TILE_BYTES = 2**23  # of expanded rows scored at once: they stay in cache until both streams are done with them
-_PROBES = 32  # rows scored in both precisions to begin with
-_SAFETY = 32.0  # scores closer than so many times the largest error seen among the probes are looked at again
+_TILE_BYTES = 2**23  # of expanded rows scored at once: they stay in cache until both streams have used them
+_BLOCK_NUMBERS = 2**22  # of expanded rows while logits are computed
+_PROBES = 32  # rows scored first in both precisions
+_SAFETY = 32.0  # scores closer than this multiple of the largest error among the probes are computed again
+
+
+def logits(head: AnalyticHead, features: Array, backend: Backend, dtype: torch.dtype = torch.float64) -> Array:
+    """Return the logits (n x classes) of ``features`` (n x d_in), computed in float64 or float32."""
+    _check_width(head, features)
+    size, classes = head.main.shape
+    if dtype != head.main.dtype:
+        head = head.copied(dtype)
+    answer, step = torch.empty(len(features), classes, dtype=dtype), max(_BLOCK_NUMBERS // size, 1)
+    for start in range(0, len(features), step):
+        some = slice(start, start + step)
+        answer[some] = _scores(head, features[some], backend.device, backend.product)
+    return answer.numpy()
 
 
 def best_columns(head: AnalyticHead, features: Array, backend: Backend) -> NDArray[np.int64]:
-    """The column of the largest score for every row of ``features`` (n x d_in): (n,)."""
+    """Return the column of the largest logit for every row of ``features`` (n x d_in): (n,)."""
+    _check_width(head, features)
     best = np.zeros(len(features), dtype=np.int64)
     size, classes = head.main.shape
     if not len(features) or classes == 1:
@@ -43,10 +59,16 @@ def best_columns(head: AnalyticHead, features: Array, backend: Backend) -> NDArr
     return best
 
 
-def _scores(head: AnalyticHead, features: Array, device: torch.device, product: Product = torch.matmul) -> Tensor:
-    """Scores (n x classes) in the precision of the head.
+def _check_width(head: AnalyticHead, features: Array) -> None:
+    width = len(head.expansion.projection)
+    if features.ndim != 2 or features.shape[1] != width:
+        raise InputError(f"expected features of shape (n, {width}), got {features.shape}")
 
-    In small tiles torch's own product is best: threads of another BLAS, still awake, would be in the way of torch's.
+
+def _scores(head: AnalyticHead, features: Array, device: torch.device, product: Product = torch.matmul) -> Tensor:
+    """Return scores (n x classes) in the precision of the head.
+
+    For small tiles torch's own product is best: threads of another BLAS, still spinning, would slow down torch's.
     """
     with torch.no_grad():
         rows = torch.tensor(features, dtype=head.main.dtype, device=device)

@@ -15,12 +15,12 @@ Auto = Literal["auto"]
 
 @dataclass(frozen=True)
 class Compensation:
-    """What a compensation stream is.
+    """Settings of a compensation stream.
 
     Attributes:
         activation: sigma_C.
         cleanse: previous label cleansing (PLC).
-        gamma: its ridge; None for that of the main stream, ``"auto"`` to choose it in the first phase.
+        gamma: its ridge penalty; None for that of the main stream, ``"auto"`` to choose it in the first phase.
     """
 
     activation: Activation = torch.tanh
@@ -29,17 +29,17 @@ class Compensation:
 
 
 def one_hot(columns: Tensor, which: Tensor) -> Tensor:
-    """Targets Y (n x len(which)) of rows whose classes are ``columns`` (n,)."""
+    """Return the targets Y (n x len(which)) of rows whose classes are ``columns`` (n,)."""
     return (columns[:, None] == which).double()
 
 
 def residue(y: Tensor, fitted: Tensor) -> Tensor:
-    """What the main stream leaves over of the targets, eq. (13): Y - X_M W_M."""
+    """Return the part of the targets that the main stream does not explain, eq. (13): Y - X_M W_M."""
     return y - fitted
 
 
 def cleansed(residue: Tensor, present: Tensor) -> Tensor:
-    """Previous label cleansing (PLC), eq. (15): zero in the columns of all classes that are not in the phase.
+    """Apply previous label cleansing (PLC), eq. (15): zero the columns of all classes that are not in the phase.
 
     Args:
         residue: (n x classes).

@@ -1,15 +1,15 @@
-"""gamma and C without test data and without stored samples: both from leave-one-out outputs in closed form.
+"""Choose gamma and C from leave-one-out outputs in closed form, without test data or stored samples.
 
 gamma: with G = V diag(l) V^T, one eigen-decomposition gives the ridge weights of every gamma,
 
     W(gamma) = V diag(1 / (l + gamma)) V^T Q,    h_i(gamma) = sum_j z_ij^2 / (l_j + gamma),    Z = X V,
 
 and with the leverage h_i the output for row i of a model that has not learned row i, (f_i - h_i y_i) / (1 - h_i).
-The gamma with the fewest wrong answers is the best; the least gamma that cannot be told from it is chosen.
+The gamma with the fewest wrong predictions is the best; the smallest gamma that is statistically as good is chosen.
 
 C: after a phase, let e be the leave-one-out error of the main stream on a row, and r the leave-one-out output of the
-compensation stream. The C that makes the error e - C r least in the sum of squares is <e, r> / <r, r>. Both sums add up
-over rows and phases, so two numbers are all that is kept. The first phase counts only until a second one has come.
+compensation stream. The C that minimises the sum of squares of e - C r is <e, r> / <r, r>. Both sums add up over rows
+and phases, so only two numbers are kept. The first phase counts only until there is a second one.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from dsal.streams import Auto, Compensation, one_hot, residue
 GAMMAS = tuple(float(f"{10.0**exponent:.3g}") for exponent in np.arange(-3, 3.5, 0.5))
 """Half decades from 0.001 to 1000."""
 GAMMA_ROWS = 1024
-"""Of the first phase, left out in turn."""
+"""Rows of the first phase, left out in turn to choose gamma."""
 RATIO_ROWS = 256
-"""Of a phase, left out in turn to choose C."""
+"""Rows of a phase, left out in turn to choose C."""
 
 _BLOCK_ROWS = 1024
 
@@ -64,11 +64,11 @@ class RidgePath:
         self._targets = backend.product(self._vectors.T, targets)  # V^T Q
 
     def weights(self, gamma: float) -> Tensor:
-        """W(gamma) (d x classes)."""
+        """Return W(gamma) (d x classes)."""
         return self.backend.product(self._vectors, self._targets / self._shifted(gamma)[:, None])
 
     def left_out(self, x: Tensor, y: Tensor, share: Tensor, gammas: Sequence[float]) -> Iterator[Tensor]:
-        """For each gamma the outputs (n x classes) for learned rows, each as if that row had not been learned.
+        """Yield for each gamma the outputs (n x classes) for learned rows, each as if that row had not been learned.
 
         Args:
             x: learned rows (n x d).
@@ -90,11 +90,11 @@ class RidgePath:
 
 @dataclass(frozen=True, eq=False)
 class GammaChoice:
-    """How the answers for rows left out came out at every gamma that was tried.
+    """Leave-one-out errors at every gamma that was tried.
 
     Attributes:
-        gammas: what was tried, in rising order.
-        wrong: True where the answer is wrong (gammas x n).
+        gammas: the values tried, ascending.
+        wrong: True where the prediction is wrong (gammas x n).
     """
 
     gammas: tuple[float, ...]
@@ -102,10 +102,10 @@ class GammaChoice:
 
     @property
     def gamma(self) -> float:
-        """The least that answers as well as the best: of the rows on which the two differ, n, it loses at most sqrt(n).
+        """The smallest that is as good as the best: of the n rows on which the two differ, it loses at most sqrt(n).
 
-        So much is chance. A backbone that was trained on the rows of the first phase sets them apart better than any
-        row to come, and so asks for more ridge than later phases need: where the rows cannot tell, less is taken.
+        That much is chance. A backbone trained on the rows of the first phase separates them better than any later
+        row, and so favours a larger gamma than later phases need: if the rows cannot decide, the smaller one is taken.
         """
         excess = self.wrong.astype(int) - self.wrong[self.wrong.sum(1).argmin()]
         as_good = excess.sum(1) <= np.sqrt(np.abs(excess).sum(1))
@@ -118,8 +118,8 @@ class TunedStream:
 
     choice: GammaChoice
     activation: Activation
-    weights: Tensor  # (d x classes), as it learns the phase
-    left_out: Tensor  # (n x classes) its outputs for the rows left out
+    weights: Tensor  # (d x classes), after learning the phase
+    left_out: Tensor  # (n x classes) its outputs for the left-out rows
 
 
 def choose_gamma(
@@ -134,17 +134,17 @@ def choose_gamma(
 ) -> TunedStream:
     """Choose gamma for a stream sigma(B(F)) that learns the rows of one phase.
 
-    Costs n d^2 flops for the rows and 9 d^3 for the decomposition, and five d x d matrices while it lasts.
+    Costs n d^2 flops for the rows and 9 d^3 for the decomposition, and temporarily five d x d matrices.
 
     Args:
-        read: gives the blocks of the phase.
+        read: yields the blocks of the phase.
         sample: some of its rows, which are left out in turn.
         expansion: B.
         activation: sigma.
         present: columns of the classes of the phase.
         backend: where to compute.
-        gammas: what to try, in rising order.
-        after: the main stream, where this one is to learn its residue; answers then come from both, with C as in the
+        gammas: the values to try, ascending.
+        after: the main stream, if this stream learns its residue; predictions then combine both, with C as in the
             paper.
     """
     size = expansion.projection.shape[1]
@@ -184,7 +184,7 @@ def choose_gammas(
     compensations: Sequence[Compensation],
     backend: Backend,
 ) -> tuple[float, ...]:
-    """Gamma of the main stream and of each compensation stream: as given, or as the first phase's rows advise."""
+    """Return gamma of the main and of each compensation stream: as given, or chosen from the first phase's rows."""
 
     def choose(activation: Activation, gammas: Sequence[float], after: TunedStream | None = None) -> TunedStream:
         if phase.sample is None:
@@ -205,7 +205,7 @@ def choose_gammas(
 
 @dataclass(frozen=True)
 class RatioFit:
-    """What C comes from, summed over phases: <e, r> and <r, r>.
+    """The sums over phases that determine C: <e, r> and <r, r>.
 
     >>> fit = RatioFit().plus(np.array([[1.0, 0.0]]), np.array([[2.0, 0.0]]), np.ones(1), total=1.0)
     >>> fit.ratio, RatioFit().ratio
@@ -216,13 +216,13 @@ class RatioFit:
     energy: float = 0.0
 
     def plus(self, errors: Array, corrections: Array, weight: Array, total: float) -> RatioFit:
-        """Add rows that stand for a phase.
+        """Return the fit with rows added that represent a phase.
 
         Args:
             errors: leave-one-out errors of the main stream (n x classes).
             corrections: leave-one-out outputs of the compensation stream (n x classes).
             weight: weight of each row (n,).
-            total: weight of the phase that the rows stand for together.
+            total: weight of the phase that the rows together represent.
         """
         usable = np.isfinite(errors).all(1) & np.isfinite(corrections).all(1)
         if not usable.any():
@@ -234,7 +234,7 @@ class RatioFit:
         return RatioFit(self.explained + explained, self.energy + energy)
 
     def merged(self, other: RatioFit) -> RatioFit:
-        """The fit to both models' rows together."""
+        """Return the fit to both models' rows together."""
         return RatioFit(self.explained + other.explained, self.energy + other.energy)
 
     @property

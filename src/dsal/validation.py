@@ -1,4 +1,4 @@
-"""Checks of the learner's options; each returns the value to use, or says what was expected and what came."""
+"""Checks of the learner's options; each returns the value to use, or raises :class:`InputError`."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from dsal.streams import Auto
 
 
 def is_auto(value: object) -> TypeGuard[Auto]:
-    """Whether an option is left to the model to choose."""
+    """Return whether the model is to choose this option."""
     return isinstance(value, str) and value == "auto"
 
 
 def check_size(value: object) -> int:
-    """d_B as an int of 1 or more."""
+    """Return d_B as an int of 1 or more."""
     if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
         raise InputError(f"expansion_size must be a positive integer, not {value!r}")
     return int(value)
 
 
 def check_gamma(name: str, value: object) -> float | Auto:
-    """A ridge penalty as a positive, finite float, or ``"auto"``."""
+    """Return a ridge penalty as a positive, finite float, or ``"auto"``."""
     return value if is_auto(value) else check_positive(name, value)
 
 
 def check_positive(name: str, value: object) -> float:
-    """A positive, finite float."""
+    """Return a positive, finite number as a float."""
     if not isinstance(value, Real) or isinstance(value, bool) or not 0 < float(value) < math.inf:
         raise InputError(f'{name} must be a positive number or "auto", not {value!r}')
     return float(value)
 
 
 def check_compensation(value: object) -> float | Auto | None:
-    """C as a float of 0 or more, ``"auto"``, or None for the main stream alone."""
+    """Return C as a float of 0 or more, ``"auto"``, or None for the main stream alone."""
     if value is None or is_auto(value):
         return value
     if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) < math.inf:
         raise InputError(
-            f'compensation must be a number from 0 up, "auto", or None for the main stream alone, not {value!r}'
+            f'compensation must be a number of 0 or more, "auto", or None for the main stream alone, not {value!r}'
         )
     return float(value)

@@ -1,4 +1,4 @@
-"""The scikit-learn face of the package."""
+"""The scikit-learn interface of the package."""
 
 from dsal.classifier.estimator import DSALClassifier
 

@@ -1,12 +1,12 @@
 """Probabilities from logits: one temperature, fitted to leave-one-out logits without keeping any row.
 
-Ridge outputs are no log-odds, and on rows that were learned they look better than they are. Leave-one-out logits look
-as bad as those of new rows, and cost no second training. The temperature T minimises the negative log-likelihood of
-softmax(logits / T). As old rows are gone when new ones come, the likelihood is summed on a fixed grid of temperatures:
-a few hundred numbers that add up over phases and over merged models.
+Ridge outputs are not log-odds, and on learned rows they look better than they are. Leave-one-out logits look as bad as
+those of new rows, and need no second training. The temperature T minimises the negative log-likelihood of
+softmax(logits / T). As old rows are gone when new ones arrive, the likelihood is summed on a fixed grid of
+temperatures: a few hundred numbers that add up over phases and over merged models.
 
-Where all rows are right, the likelihood alone would make T as small as the grid allows, and every probability 0 or 1.
-So each row counts as right with probability 1 - DOUBT only: no score claims more than about 99%.
+If all rows are correct, the likelihood alone would make T as small as the grid allows, and every probability 0 or 1.
+So each row counts as correct with probability 1 - DOUBT only: no score claims more than about 99%.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ DOUBT = 0.01
 
 
 def rows_wanted(weight: float) -> int:
-    """How many rows of a phase of this many rows to look at: all of few, else few beside the cost of learning."""
+    """Return how many rows to use of a phase of this many rows.
+
+    All of a small phase; of a large one, few enough to be cheap compared with learning.
+    """
     return min(MOST_ROWS, max(64, 16 + int(weight) // 32))
 
 
@@ -43,15 +46,15 @@ class Calibration:
     def plus(
         self, logits: NDArray[np.float64], columns: NDArray[np.int64], weight: NDArray[np.float64], total: float
     ) -> Calibration:
-        """Add rows that stand for a phase.
+        """Return the calibration with rows added that represent a phase.
 
         Args:
             logits: leave-one-out logits (n x classes).
             columns: the true column of each row (n,).
             weight: weight of each row (n,).
-            total: weight of the phase that the rows stand for together.
+            total: weight of the phase that the rows together represent.
         """
-        usable = np.isfinite(logits).all(1)  # a row that is alone in its direction has nothing to be left to
+        usable = np.isfinite(logits).all(1)  # fails for a row that is alone in its direction
         if not usable.any():
             return self
         logits, columns = logits[usable], columns[usable]
@@ -64,12 +67,12 @@ class Calibration:
         return Calibration(self.losses + losses)
 
     def merged(self, other: Calibration) -> Calibration:
-        """The calibration of both models' rows together."""
+        """Return the calibration of both models' rows together."""
         return Calibration(self.losses + other.losses)
 
     @property
     def temperature(self) -> float:
-        """T of the least loss, refined between grid points by a parabola in log T; 1 where nothing speaks for any T."""
+        """T of the smallest loss, refined between grid points by a parabola in log T; 1 if all losses are equal."""
         best = int(self.losses.argmin())
         if np.ptp(self.losses) == 0:
             return 1.0

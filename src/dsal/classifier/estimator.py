@@ -1,4 +1,4 @@
-"""``DSALClassifier``: dual-stream analytic learning for those who have features and labels."""
+"""``DSALClassifier``: dual-stream analytic learning as a scikit-learn estimator."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from sklearn.utils.validation import check_is_fitted
 from dsal.activations import Activation, resolve
 from dsal.blas import backend_for
 from dsal.classifier import files
-from dsal.classifier.calibration import MOST_ROWS, Calibration, rows_wanted
-from dsal.classifier.inference import Array, Inference
+from dsal.classifier.calibration import Calibration, rows_wanted
+from dsal.classifier.inference import Inference
 from dsal.classifier.inputs import Survey, read_rows
 from dsal.classifier.labels import columns_of, kind_of, label_array
 from dsal.classifier.seeds import seed_of
-from dsal.combine import combined
 from dsal.defaults import COMPENSATION, EXPANSION_SIZE, GAMMA
 from dsal.distributed import current
 from dsal.errors import InputError
 from dsal.learner import Learner
-from dsal.left_out import leave_one_out, review
+from dsal.left_out import review
+from dsal.rollback import unchanged
 from dsal.store import StrPath
 from dsal.streams import Compensation
 from dsal.tuning import GAMMA_ROWS
@@ -33,26 +33,26 @@ from dsal.validation import check_compensation, check_gamma
 
 
 class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """Learns new classes in closed form, forgets none, keeps no data.
+    """Classifier that learns new classes in closed form, forgets none and keeps no data.
 
-    One call of :meth:`partial_fit` is one phase: it may bring new classes, more rows of old ones, or both. The main
-    stream is exactly the ridge regression on all rows ever seen. The compensation stream depends on what was called a
-    phase: calling :meth:`partial_fit` per mini-batch is legal and keeps the main stream exact, but is not the paper's
-    algorithm. If a call raises, the model is what it was before.
+    One call of :meth:`partial_fit` is one phase: it may contain new classes, more rows of known ones, or both. The main
+    stream is exactly the ridge regression on all rows ever seen. The compensation stream depends on how rows are
+    grouped into phases: calling :meth:`partial_fit` per mini-batch is legal and keeps the main stream exact, but is not
+    the paper's algorithm. If a call raises, the model is unchanged.
 
     Args:
         expansion_size: d_B, width of the expansion. Memory is 16 d_B^2 bytes; time per row grows with d_B^2.
-        gamma: ridge of the main stream; ``"auto"`` chooses it in the first phase by answers for rows left out, at about
-            twice the time of that phase, and keeps it.
-        gamma_comp: ridge of the compensation stream; that of the main stream by default; ``"auto"`` chooses it in the
-            same way, by the answers of both streams: see docs/tuning.md.
-        compensation: C, weight of the compensation stream; may be changed at any time. 0 gives the answers of ACIL;
-            None does not learn the compensation stream at all, at half the memory and time; ``"auto"`` follows the
-            phases learned, by leave-one-out errors of their rows; those of the first phase until there are others.
+        gamma: ridge penalty of the main stream; ``"auto"`` chooses it in the first phase by leave-one-out predictions,
+            which about doubles the time of that phase.
+        gamma_comp: ridge penalty of the compensation stream, by default that of the main stream; ``"auto"`` chooses it
+            in the same way, by the predictions of both streams: see docs/tuning.md.
+        compensation: C, weight of the compensation stream; may be changed at any time. 0 gives the predictions of
+            ACIL; None does not learn the compensation stream at all, at half the memory and time; ``"auto"`` updates it
+            in every phase from leave-one-out errors.
         activation: activation of the compensation stream: a name, or a function of tensors.
         main_activation: activation of the main stream.
         expansion: ``"random"`` projection or ``"gaussian"`` kernel.
-        cleanse: whether residues of classes that are not in the phase are left out (the paper's PLC).
+        cleanse: whether to drop residues of classes that are not in the phase (the paper's PLC).
         random_state: seed of the expansion.
         device: where to compute: ``"auto"``, ``"cpu"``, ``"cuda"`` ...
 
@@ -60,7 +60,7 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
         classes_: labels in order of arrival; those that arrive in one call are sorted.
         n_features_in_: width d_in of the features.
         n_phases_: phases learned.
-        gamma_, gamma_comp_, compensation_: gammas and C in force, given or chosen.
+        gamma_, gamma_comp_, compensation_: the penalties and C in use, given or chosen.
         projection_: the projection, or the kernel's centres (d_in x d_B).
         coef_main_: W_M (d_B x classes).
         coef_comp_: W_C (d_B x classes), or None.
@@ -115,8 +115,7 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
             X: features (n x d_in), array or tensor; or, for phases larger than memory, an iterable of batches
                 ``(x, y)`` or ``(x, y, weight)`` that can be read several times, such as a ``DataLoader``.
             y: labels (n,): numbers or strings, of one type. Not given with an iterable.
-            classes: labels to make room for, besides those seen before; all of ``y`` must be among both. By default
-                those of ``y``.
+            classes: labels to add to those seen before; ``y`` must not contain any others. By default those of ``y``.
             sample_weight: weights (n,), not negative. A row of weight 2 counts as two rows.
         """
         with self.rollback():
@@ -124,11 +123,11 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
         return self
 
     def merge(self, other: DSALClassifier) -> DSALClassifier:
-        """Learn all that ``other`` has learned, without its data; ``other`` stays as it is.
+        """Add what ``other`` has learned, without its data; ``other`` is unchanged.
 
-        The main stream becomes exactly what it would be had all rows been learned here. In the compensation stream
-        each side's residues were taken against its own weights, so it differs from that of pooled data;
-        ``compensation=0`` answers by the main stream alone.
+        The main stream becomes exactly what it would be if all rows had been learned here. In the compensation stream
+        each side took its residues from its own weights, so it differs from that of pooled data; ``compensation=0``
+        predicts with the main stream alone.
         """
         check_is_fitted(self)
         check_is_fitted(other)
@@ -146,11 +145,11 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
     def forget(
         self, X: Any, y: Any = None, sample_weight: Any = None, keep_compensation: bool = False
     ) -> DSALClassifier:
-        """Unlearn rows: the main stream becomes exactly what it would be had it never seen them.
+        """Forget rows: the main stream becomes exactly what it would be if it had never seen them.
 
-        The compensation stream cannot be undone and still carries them, so ``compensation`` is set to 0 unless
-        ``keep_compensation``. Classes left without rows leave the model. The rows must be some that were learned;
-        from others the model would come out wrong, and it can notice only the worst cases.
+        The compensation stream cannot forget, so ``compensation`` is set to 0 unless ``keep_compensation``. Classes
+        without rows are removed. The rows must be rows that were learned: with others the model becomes wrong, and only
+        the worst cases can be detected.
         """
         check_is_fitted(self)
         self._learner.check_learns()
@@ -162,11 +161,11 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
             slack = 1e-9 * self._class_weight
             if (weight < -slack).any():
                 raise InputError(
-                    f"more rows than were learned, of the classes {self._classes[weight < -slack].tolist()}"
+                    f"more rows to forget than were learned, for the classes {self._classes[weight < -slack].tolist()}"
                 )
-            kept = (weight > slack) | (self._class_weight == 0)  # declared, but never seen: stays
+            kept = (weight > slack) | (self._class_weight == 0)  # declared, but never seen: kept
             if not weight[kept].any():
-                raise InputError("nothing would be left of the model: make a new one instead")
+                raise InputError("this would remove every row that was learned: create a new model instead")
             self._learner.unlearn(survey.phase(self._classes, self._learner.backend.device))
             self._class_weight = weight
             self._keep(kept)
@@ -175,7 +174,7 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
         return self
 
     def rename_class(self, old: Any, new: Any) -> DSALClassifier:
-        """Give a class another label; what was learned of it stays as it is.
+        """Rename a class; what was learned about it is unchanged.
 
         Raises:
             InputError: there is no class ``old``, or ``new`` is the label of another one.
@@ -186,115 +185,52 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
         if kind_of(after) != kind_of(self._classes):
             raise InputError(f"labels mix types ({kind_of(self._classes)}, {kind_of(after)}): use one type of label")
         if columns_of(after, self._classes)[0] not in (-1, column):
-            raise InputError(f"there is a class {new!r} already: two classes cannot have one label")
+            raise InputError(f"there is already a class {new!r}: two classes cannot have the same label")
         self._classes = label_array([new if i == column else label for i, label in enumerate(self._classes.tolist())])
         return self
 
     def drop_class(self, label: Any) -> DSALClassifier:
-        """Never answer a class again; its rows stay in the model as examples of none of the others.
+        """Never predict a class again; its rows still count as negative examples of the others.
 
-        Only :meth:`forget`, which needs those rows, takes them out of the main stream exactly.
+        Only :meth:`forget`, which needs those rows, removes them from the main stream.
         """
         check_is_fitted(self)
         kept = np.arange(len(self._classes)) != self._known_columns(label_array([label]))[0]
         if not kept.any():
-            raise InputError(f"{label!r} is the only class: a model needs one to answer")
+            raise InputError(f"{label!r} is the only class: a model needs at least one")
         with self.rollback():
             self._keep(kept)
         return self
 
-    def loo_logits(self, X: Any, y: Any = None) -> Array:
-        """Logits (n x classes) of rows of the last phase, each as if that row had not been learned.
-
-        A validation that needs no data of its own: exact in the main stream; in the compensation stream the residues
-        of all other rows stay as they are. Costs 4 n d_B^2 flops.
-
-        Args:
-            X: features (n x d_in) of rows of the last phase, best of all of them.
-            y: their labels (n,).
-        """
-        check_is_fitted(self)
-        survey, learner, ratio = self._survey(X, y, None), self._learner, self.compensation_
-        self._known_columns(survey.labels)
-        phase = survey.phase(self._classes, learner.backend.device)
-        logits = []
-        for block in phase.read(learner.block_rows):
-            main, *rest = leave_one_out(
-                learner, block, phase.present, first=learner.phases == 1, compensated=ratio != 0
-            )
-            logits.append(combined(main, rest[0], ratio) if rest else main)
-        return torch.cat(logits).numpy()
-
-    def loo_score(self, X: Any, y: Any) -> float:
-        """Leave-one-out accuracy on rows of the last phase: see :meth:`loo_logits`."""
-        return float((self.classes_[self.loo_logits(X, y).argmax(1)] == label_array(y)).mean())
-
-    def condition(self) -> tuple[float, float | None]:
-        """Estimated condition numbers of G + gamma I in the main and (if there is one) the compensation stream.
-
-        Weights are good to about 1e-16 times that, relatively. Beyond 1e12, raise ``gamma`` or standardise features.
-        """
-        check_is_fitted(self)
-        main, *comps = (ridge.condition() for ridge in self._learner.ridges)
-        return main, comps[0] if comps else None
-
     def save(self, path: StrPath, learning: bool = True) -> None:
-        """Write the model to one safetensors file, whole or not at all.
+        """Write the model to one safetensors file; an interrupted write leaves no file.
 
         Args:
             path: the file.
-            learning: whether to add what learning on needs (8 d_B^2 bytes) to what predicting needs.
+            learning: whether to include what further learning needs (8 d_B^2 bytes).
         """
         check_is_fitted(self)
         files.save(self, path, learning)
 
     @classmethod
     def load(cls, path: StrPath, device: str | torch.device = "auto") -> DSALClassifier:
-        """The model that :meth:`save` wrote; it goes on as if it had never stopped, bit for bit."""
+        """Load a model that :meth:`save` wrote; it continues bit for bit."""
         model = cls()
         files.load(model, path, device)
         return model
 
-    @property
-    def classes_(self) -> Array:
-        """Labels in order of arrival; those that arrived in one call are sorted."""
-        check_is_fitted(self)
-        return self._classes
-
-    @property
-    def n_phases_(self) -> int:
-        """Phases learned."""
-        check_is_fitted(self)
-        return self._learner.phases
-
-    @property
-    def learns_on(self) -> bool:
-        """Whether the model can learn, merge and forget, or was saved without what that needs."""
-        check_is_fitted(self)
-        return self._learner.learns_on
-
-    def __sklearn_is_fitted__(self) -> bool:
-        """What ``check_is_fitted`` asks."""
-        return hasattr(self, "_learner")
-
     @contextmanager
     def rollback(self) -> Iterator[None]:
-        """If the block raises, the model is what it was before, bit for bit: for steps that belong together."""
-        before = dict(self.__dict__)
-        try:
-            with self._learner.guard() if self.__sklearn_is_fitted__() else nullcontext():
-                yield
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
+        """Restore the model, bit for bit, if the block raises; for steps that must succeed or fail together."""
+        with unchanged(self), self._learner.guard() if self.__sklearn_is_fitted__() else nullcontext():
+            yield
 
     def _learn(self, X: Any, y: Any, classes: Any, sample_weight: Any) -> None:
         compensation, settings = check_compensation(self.compensation), self._settings()
         if self.__sklearn_is_fitted__():
             changed = [name for name in settings if settings[name] != self._fixed[name]]
             if changed:
-                raise InputError(f"{', '.join(changed)} cannot change once learning has begun: use fit to begin anew")
+                raise InputError(f"{', '.join(changed)} cannot change once learning has begun: use fit to start over")
             survey = self._survey(X, y, sample_weight)
         else:
             learner = self._fresh(seed_of(self.random_state), compensated=compensation is not None)
@@ -306,7 +242,7 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
         known, ours = len(self._classes), self._extended(survey.labels if classes is None else label_array(classes))
         columns = columns_of(survey.labels, ours)
         if (columns < 0).any():
-            raise InputError(f"y holds labels that are not among `classes`: {survey.labels[columns < 0].tolist()}")
+            raise InputError(f"y contains labels that are not among `classes`: {survey.labels[columns < 0].tolist()}")
         learner = self._learner
         phase, total = survey.phase(ours, learner.backend.device), float(survey.weights.sum())
         learner.learn(phase)
@@ -318,7 +254,7 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
         self._class_weight[columns] += survey.weights
 
     def _fresh(self, seed: int, compensated: bool) -> Learner:
-        """A learner with the parameters of this model, which are checked; with a compensation stream or without."""
+        """Check this model's parameters and return a new learner, with or without a compensation stream."""
         gamma_comp = None if self.gamma_comp is None else check_gamma("gamma_comp", self.gamma_comp)
         stream = Compensation(resolve(self.activation), bool(self.cleanse), gamma_comp)
         return Learner(
@@ -333,29 +269,17 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
         )
 
     def _settings(self) -> dict[str, Any]:
-        """The parameters that are fixed from the first phase on."""
+        """Return the parameters that are fixed from the first phase on."""
         return {name: value for name, value in self.get_params(deep=False).items() if name != "compensation"}
 
-    def _survey(self, X: Any, y: Any, sample_weight: Any) -> Survey:
-        """Read and check rows for a model that has learned before."""
-        batches = read_rows(self, X, y, sample_weight, reset=False)
-        kind, seed = kind_of(self.classes_), self._learner.seed
-        return Survey.of(batches, features=self.n_features_in_, kind=kind, sample_size=MOST_ROWS, seed=seed)
-
     def _extended(self, labels: NDArray[Any]) -> NDArray[Any]:
-        """The classes, then those of ``labels`` that are new, sorted."""
+        """Return the classes, followed by the new ones among ``labels``, sorted."""
         if kind_of(labels) != kind_of(self._classes):
             raise InputError(f"labels mix types ({kind_of(self._classes)}, {kind_of(labels)}): use one type of label")
         return np.concatenate([self._classes, np.unique(labels[columns_of(labels, self._classes) < 0])])
 
-    def _known_columns(self, labels: NDArray[Any]) -> NDArray[np.int64]:
-        columns = columns_of(labels, self._classes)
-        if (columns < 0).any():
-            raise InputError(f"these classes were never learned: {labels[columns < 0].tolist()}")
-        return columns
-
     def _keep(self, kept: NDArray[np.bool_]) -> None:
-        """Drop all classes but those marked."""
+        """Keep only the marked classes."""
         self._learner.keep(self._tensor(np.flatnonzero(kept)))
         self._classes, self._class_weight = self._classes[kept], self._class_weight[kept]
 

@@ -1,4 +1,4 @@
-"""A classifier as one safetensors file: what predicting needs, and, unless left out, what learning on needs."""
+"""Save and load a classifier as one safetensors file, with or without what further learning needs."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _LABEL_KINDS = ("bool", "int", "float", "str")  # what JSON can hold
 
 
 def save(model: DSALClassifier, path: StrPath, learning: bool) -> None:
-    """Write a fitted model; ``learning=False`` leaves out what learning on needs."""
+    """Write a fitted model; ``learning=False`` leaves out what further learning needs."""
     save_tensors(path, *pack(model, learning))
 
 
 def pack(model: DSALClassifier, learning: bool) -> tuple[dict[str, NDArray[Any] | Tensor], dict[str, Any]]:
-    """A fitted model as named arrays and metadata for JSON."""
+    """Return a fitted model as named arrays and JSON metadata."""
     learner, classes = model._learner, model._classes
     if kind_of(classes) not in _LABEL_KINDS:
         raise InputError(f"labels of type {type(classes[0]).__name__} cannot be saved: use numbers or strings")
@@ -57,7 +57,7 @@ def pack(model: DSALClassifier, learning: bool) -> tuple[dict[str, NDArray[Any] 
 
 
 def load(model: DSALClassifier, path: StrPath, device: str | torch.device) -> None:
-    """Make a new model what :func:`save` wrote."""
+    """Fill a new model from a file that :func:`save` wrote."""
     arrays, meta = load_tensors(path, CLASSIFIER)
     unpack(model, arrays, meta, path, device)
 
@@ -69,7 +69,7 @@ def unpack(
     path: StrPath,
     device: str | torch.device,
 ) -> None:
-    """Make a new model what :func:`pack` returned; ``path`` is for error messages."""
+    """Fill a new model with what :func:`pack` returned; ``path`` is for error messages."""
     try:
         model.set_params(**meta["params"], device=device)
         model.n_features_in_ = meta["features"]

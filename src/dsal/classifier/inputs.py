@@ -1,4 +1,4 @@
-"""From what users pass to rows that can be trusted: everything is looked at before anything is learned."""
+"""Read and check rows from user input: all rows are checked before any are learned."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import validate_data
-from torch import Tensor
 
+from dsal.arrays import as_array
 from dsal.classifier.labels import columns_of, kind_of, label_array
 from dsal.errors import InputError
 from dsal.rows import Block, PhaseRows, to_block
 from dsal.sampling import RowKeys, RowSample
 
-_SLICE = 8192  # rows of an array looked at together
+_SLICE = 8192  # rows of an array checked together
 
 
 class Batch(NamedTuple):
-    """Rows as they come, checked: finite, with labels of one kind and positive weights."""
+    """Checked rows: finite, with labels of one kind and positive weights."""
 
     x: NDArray[Any]  # (n x d_in) float32 or float64
     y: NDArray[Any]  # (n,)
@@ -32,29 +32,29 @@ Batches: TypeAlias = Callable[[], Iterator[Batch]]  # the same rows at every cal
 
 
 def read_features(estimator: Any, X: Any, *, reset: bool = False) -> NDArray[Any]:
-    """An array or tensor of features as a finite NumPy array (n x d_in), float32 or float64."""
+    """Return an array or tensor of features as a finite NumPy array (n x d_in), float32 or float64."""
     try:
-        x: NDArray[Any] = validate_data(estimator, _numpy(X), reset=reset, dtype=[np.float64, np.float32])
-    except ValueError as error:
-        raise InputError(str(error)) from error
+        x: NDArray[Any] = validate_data(estimator, as_array(X, "X"), reset=reset, dtype=[np.float64, np.float32])
+    except (ValueError, OverflowError) as error:
+        raise InputError(f"X: {error}" if isinstance(error, OverflowError) else str(error)) from error
     return x
 
 
 def read_rows(estimator: Any, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> Batches:
-    """The rows of a phase: arrays ``X, y``, or an iterable ``X`` of batches ``(x, y)`` or ``(x, y, weight)``."""
+    """Return the rows of a phase: arrays ``X, y``, or an iterable ``X`` of batches ``(x, y)`` or ``(x, y, weight)``."""
     if isinstance(X, Iterator):
         raise InputError(
             "a phase is read more than once, and an iterator can be read only once: pass a list of batches, "
-            "a DataLoader, or any object whose __iter__ starts afresh"
+            "a DataLoader, or any object that can be iterated again"
         )
     if y is None and isinstance(X, Iterable) and not hasattr(X, "shape"):
         if sample_weight is not None:
-            raise InputError("with an iterable of batches, weights come as the third part of each batch")
+            raise InputError("with an iterable of batches, pass the weights as the third part of each batch")
         return lambda: _batches(X)
     if y is None:
         raise InputError(
             f"{type(estimator).__name__} requires y to be passed, but the target y is None; "
-            "only an iterable of batches brings its labels along"
+            "only an iterable of batches includes its labels"
         )
     rows = _batch(read_features(estimator, X, reset=reset), y, sample_weight)
     return lambda: (_cut(rows, i, i + _SLICE) for i in range(0, len(rows.x), _SLICE))
@@ -62,10 +62,10 @@ def read_rows(estimator: Any, X: Any, y: Any, sample_weight: Any, *, reset: bool
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    """All there is to know about a phase before it is learned, and the way to read it again.
+    """Summary of a phase before it is learned, with a way to read it again.
 
     Attributes:
-        rows: number of rows, those of weight zero not counted.
+        rows: number of rows, not counting those of weight zero.
         features: their width d_in.
         labels: the labels present, sorted.
         weights: the summed weight of the rows of each label.
@@ -87,10 +87,10 @@ class Survey:
 
         Args:
             batches: the rows.
-            features: the width they must have; None: whatever the first batch has.
-            kind: the kind of label they must have; None: whatever the first batch has.
+            features: the width they must have; None: that of the first batch.
+            kind: the kind of label they must have; None: that of the first batch.
             sample_size: how many different rows to pick.
-            seed: decides which.
+            seed: decides which rows are picked.
         """
         rows, checksum, weights = 0, 0, dict[Any, float]()
         keys, sample = None, None
@@ -114,7 +114,7 @@ class Survey:
         return cls(rows, features, label_array(ordered), totals, sample, batches, keys, checksum)
 
     def phase(self, classes: NDArray[Any], device: torch.device) -> PhaseRows:
-        """The phase as the learner wants it, for the labels ``classes`` of all columns.
+        """Return the phase for the learner, with ``classes`` as the labels of all columns.
 
         Reading it raises :class:`InputError` if the rows are not those of the survey, apart from their order.
         """
@@ -127,7 +127,7 @@ class Survey:
         return PhaseRows(read, self.rows, present, len(classes), self.rows_for(classes, len(self.sample.keys), device))
 
     def rows_for(self, classes: NDArray[Any], rows: int, device: torch.device) -> Block:
-        """The first ``rows`` rows of the sample."""
+        """Return the first ``rows`` rows of the sample."""
         some = slice(rows)
         x, y, weight = self.sample.x[some], self.sample.y[some], self.sample.weight[some]
         return to_block(x, columns_of(y, classes), weight, device)
@@ -144,25 +144,25 @@ class Survey:
 
 
 _CHANGED = (
-    "the batches changed between two readings of the phase: it is read more than once and must bring the same rows "
-    "each time, in any order. Random augmentation has to happen before features are made"
+    "the batches changed between two reads of the phase: it is read more than once and must yield the same rows "
+    "each time, in any order. Apply random augmentation before computing features"
 )
 
 
 def _regrouped(batches: Iterator[Batch], size: int) -> Iterator[Batch]:
-    """The same rows in batches of ``size``, the last one excepted."""
-    held: list[Batch] = []
+    """Yield the same rows in batches of ``size``; the last may be smaller."""
+    pending: list[Batch] = []
     count = 0
     for batch in batches:
-        held.append(batch)
+        pending.append(batch)
         count += len(batch.x)
         if count >= size:
-            rows = _joined(held)
+            rows = _joined(pending)
             full = count - count % size
             yield from (_cut(rows, i, i + size) for i in range(0, full, size))
-            held, count = [_cut(rows, full, count)], count - full
+            pending, count = [_cut(rows, full, count)], count - full
     if count:
-        yield _joined(held)
+        yield _joined(pending)
 
 
 def _joined(batches: list[Batch]) -> Batch:
@@ -174,11 +174,11 @@ def _cut(batch: Batch, start: int, stop: int) -> Batch:
 
 
 def _batches(iterable: Iterable[Any]) -> Iterator[Batch]:
-    """The batches of an iterable, each checked as it comes."""
+    """Yield the batches of an iterable, checking each."""
     for item in iterable:
         if not isinstance(item, (tuple, list)) or len(item) not in (2, 3):
             raise InputError(f"a batch must be (x, y) or (x, y, weight), not {type(item).__name__}")
-        x = np.asarray(_numpy(item[0]))
+        x = np.asarray(as_array(item[0], "X"))
         if x.ndim != 2 or x.dtype.kind not in "fiub":
             raise InputError(f"the features of a batch must be a numeric matrix, not {x.dtype} of shape {x.shape}")
         if x.dtype not in (np.float32, np.float64):
@@ -191,15 +191,16 @@ def _batches(iterable: Iterable[Any]) -> Iterator[Batch]:
 
 
 def _batch(x: NDArray[Any], y: Any, weight: Any) -> Batch:
-    """Rows with labels and weights that fit them; rows of weight zero are left out."""
+    """Return rows with checked labels and weights, without rows of weight zero."""
     labels = label_array(y)
     if len(labels) != len(x):
         raise InputError(f"Found input variables with inconsistent numbers of samples: {[len(x), len(labels)]}")
     if weight is None:
         return Batch(x, labels, np.ones(len(x)))
+    weight = as_array(weight, "sample_weight")
     try:
-        weights = np.asarray(_numpy(weight), dtype=np.float64)
-    except (ValueError, TypeError) as error:
+        weights = np.asarray(weight, dtype=np.float64)
+    except (ValueError, TypeError, OverflowError) as error:
         raise InputError(f"sample_weight: {error}") from error
     if weights.shape not in ((), x.shape[:1]):
         raise InputError(f"sample_weight must have shape {x.shape[:1]}, not {weights.shape}")
@@ -210,15 +211,7 @@ def _batch(x: NDArray[Any], y: Any, weight: Any) -> Batch:
     return Batch(x, labels, weights) if used.all() else Batch(x[used], labels[used], weights[used])
 
 
-def _numpy(value: Any) -> Any:
-    """A tensor as an array; anything else as it is."""
-    if not isinstance(value, Tensor):
-        return value
-    value = value.detach().cpu()
-    return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
-
-
 def _added(checksum: int, keys: NDArray[np.uint64], weight: NDArray[np.float64]) -> int:
-    """A checksum of rows and their weights that depends neither on their order nor on how they are batched."""
+    """Add rows and their weights to a checksum that depends neither on their order nor on how they are batched."""
     bits = np.ascontiguousarray(weight).view(np.uint64)
     return (checksum + int((keys * (bits + np.uint64(1))).sum(dtype=np.uint64))) % 2**64

@@ -1,4 +1,4 @@
-"""Labels outside, columns inside: one kind of label per model, each with a column number in order of arrival."""
+"""Map labels to columns: one kind of label per model, with columns numbered in order of arrival."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import assert_all_finite, column_or_1d
-from torch import Tensor
 
+from dsal.arrays import as_array
 from dsal.errors import InputError
 
 _KINDS = {"b": "bool", "i": "int", "u": "int", "f": "float", "U": "str", "S": "bytes", "O": "object"}
+_LEAST, _MOST = -(2**63), 2**63 - 1
 _TYPES = {"bool": np.bool_, "int": np.int64, "float": np.float64}
 
 
 def label_array(y: Any) -> NDArray[Any]:
-    """Labels as a one-dimensional array of one kind: bool, int64, float64, str, bytes, or objects of one type.
+    """Return labels as a one-dimensional array of one kind: bool, int64, float64, str, bytes, or objects of one type.
 
     >>> label_array(["cat", 1])
     Traceback (most recent call last):
         ...
     dsal.errors.InputError: labels mix types (int, str): use one type of label
     """
-    if isinstance(y, Tensor):
-        y = y.detach().cpu().numpy()
+    y = as_array(y, "y")
     if isinstance(y, (list, tuple)):
         y = _of_one_type(list(y))
     try:
@@ -37,12 +37,14 @@ def label_array(y: Any) -> NDArray[Any]:
     except ValueError as error:
         raise InputError(str(error)) from error
     if kind == "float" and not (array == np.floor(array)).all():
-        raise InputError("Unknown label type: continuous. Labels name classes: use whole numbers or strings")
+        raise InputError("Unknown label type: continuous. Labels must be integers or strings")
+    if len(array) and (kind == "int" or type(array[0]) is int) and not _LEAST <= array.min() <= array.max() <= _MOST:
+        raise InputError(f"integer labels must lie between {_LEAST} and {_MOST}: use strings for larger ones")
     return array.astype(_TYPES[kind], copy=False) if kind in _TYPES else array
 
 
 def kind_of(labels: NDArray[Any]) -> str:
-    """The kind of label in an array: two arrays of labels belong together if their kinds are equal."""
+    """Return the kind of label in an array: two arrays of labels are compatible if their kinds are equal."""
     kind = _KINDS.get(labels.dtype.kind)
     if kind is None:
         raise InputError(f"labels of type {labels.dtype} are not supported: use numbers or strings")
@@ -50,7 +52,7 @@ def kind_of(labels: NDArray[Any]) -> str:
 
 
 def columns_of(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
-    """The column of every label (n,) in ``classes``; a label that is not there gets -1."""
+    """Return the column of every label (n,) in ``classes``; -1 for labels that are not there."""
     table = {label: column for column, label in enumerate(classes.tolist())}
     unique, inverse = np.unique(labels, return_inverse=True)
     return np.array([table.get(label, -1) for label in unique.tolist()], dtype=np.int64)[inverse]

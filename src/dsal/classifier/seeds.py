@@ -1,4 +1,4 @@
-"""scikit-learn's ``random_state`` as one integer."""
+"""Convert scikit-learn's ``random_state`` to one integer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dsal.errors import InputError
 
 
 def seed_of(random_state: Any) -> int:
-    """One integer that stands for an integer, None, a NumPy ``RandomState`` or ``Generator``, a ``torch.Generator``."""
+    """Return one integer for an integer, None, NumPy ``RandomState`` or ``Generator``, or ``torch.Generator``."""
     if isinstance(random_state, torch.Generator):
         return int(torch.randint(2**31, (), generator=random_state, device=random_state.device))
     if isinstance(random_state, np.random.Generator):
