@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from dsal.backbones import Backbone, Card
-from dsal.backbones.backbone import ARCHITECTURES
-from dsal.backbones.resnet import ResNet
-from dsal.data import FileData, ImageData, load_dataset
+from dsal.backbones import Backbone
+from dsal.data import FileData, ImageData
 from dsal.errors import InputError
 from dsal.methods import METHODS, Phase
 from dsal.methods.checks import CHECKS, checks, learn
@@ -24,38 +22,28 @@ NAMES = [name for name in METHODS.names() if METHODS.get(name).inputs == "images
 SMALL = {
     "architecture": "tiny",
     "epochs": 2,
+    "base_epochs": 2,
     "batch_size": 32,
     "lr": 0.05,
     "mirror": False,
     "device": "cpu",
     "precision": "float32",
 }
+FEWER = {  # what else makes a method fast
+    "podnet": {"tune_epochs": 2, "proxies": 2},
+    "podnet-aanets": {"tune_epochs": 2, "proxies": 2},
+    "foster": {"compress_epochs": 2, "answer": "boosted"},
+    "pass": {"lr": 0.003},
+    "il2a": {"lr": 0.003},
+    "ssre": {"lr": 0.003, "base_lr": 0.003},
+    "eeil": {"tune_epochs": 2},
+    "bic": {"bias_epochs": 2},
+    "rmm": {"tune_epochs": 2, "proxies": 2, "phase_images": 30},
+    "icarl-rmm": {"phase_images": 30, "class_shares": (0.2,), "actions": "learned", "episodes": 2},
+    "online-lucir": {"draws": 2, "draw_epochs": 1},
+}
 OFTEN = ("classes_grow_with_every_phase", "a_state_of_any_step_continues_bit_for_bit")
 LEARNED = "one_phase_is_learned"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _tiny() -> Iterator[None]:
-    """A network that trains in milliseconds."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(ARCHITECTURES._entries, "tiny", lambda c: ResNet((1, 1), (8, 16), stem="7x7", in_channels=c))
-        yield
-
-
-def characters(part: ImageData) -> ImageData:
-    """Ten characters of different alphabets."""
-    some = part.take(torch.nonzero((part.labels % 97 == 0) & (part.labels < 970)).flatten())
-    return some.relabel(some.labels // 97)
-
-
-@pytest.fixture(scope="module")
-def train() -> ImageData:
-    return characters(load_dataset("omniglot").train)
-
-
-@pytest.fixture(scope="module")
-def test() -> ImageData:
-    return characters(load_dataset("omniglot").test)
 
 
 def make(name: str, **more: object) -> NetworkMethod:
@@ -80,14 +68,9 @@ def learned(method: NetworkMethod, parts: list[Phase]) -> NetworkMethod:
     "check", [name if name in OFTEN else pytest.param(name, marks=pytest.mark.slow) for name in CHECKS]
 )
 def test_methods_pass_the_checks(name: str, check: str, train: ImageData, test: ImageData) -> None:
-    options = {**SMALL, "base_epochs": 80 if check == LEARNED else 2}
+    options = {**SMALL, "base_epochs": 80 if check == LEARNED else 2, **FEWER.get(name, {})}
     every = {each.name: each for each in checks(METHODS.get(name), options=options, train=train, test=test)}
     every[check]()
-
-
-@pytest.fixture
-def three(train: ImageData) -> list[Phase]:
-    return phases(train, range(4), range(4, 6), range(6, 8))
 
 
 @pytest.mark.parametrize(
@@ -107,9 +90,16 @@ def test_without_its_term_it_is_fine_tuning(
     assert (whole.scores(test) != expected).any()
 
 
+def test_lfl_without_its_term_is_fine_tuning_with_frozen_rows(three: list[Phase], test: ImageData) -> None:
+    """Weight decay, which would shrink the rows that fine-tuning leaves free, is off."""
+    made = (make(name, weight_decay=0.0, **off) for name, off in (("finetune", {}), ("lfl", {"strength": 0.0})))
+    plain, without = (learned(method, three).scores(test) for method in made)
+    np.testing.assert_array_equal(without, plain)
+
+
 def test_old_rows_of_the_head_are_frozen_where_they_shall_be(three: list[Phase]) -> None:
-    for name in ("lucir", "lfl"):
-        method = learned(make(name), three[:2])
+    for name, more in (("lucir", {}), ("lfl", {}), ("podnet", {"tune_epochs": 0})):
+        method = learned(make(name, **more), three[:2])
         before = [weight.detach().clone() for weight in method.network.head.weights]
         body = method.network.body.state_dict()["conv1.weight"].clone()
         learn(method, three[2])
@@ -136,11 +126,11 @@ def test_joint_training_sees_everything_and_says_so(three: list[Phase]) -> None:
     assert seen == [8 * 15]
 
 
-@pytest.mark.parametrize("name", ["icarl", "lucir"])
+@pytest.mark.parametrize("name", ["icarl", "lucir", "podnet", "foster"])
 def test_exemplars_are_real_images_within_the_budget(name: str, three: list[Phase], train: ImageData) -> None:
     image = 28 * 28
     for per_class, budget, expected in ((3, None, [3, 3, 3]), (5, 12 * image, [3, 2, 1]), (0, None, [0, 0, 0])):
-        method = make(name, exemplars_per_class=per_class, exemplar_bytes=budget, epochs=1)
+        method = make(name, exemplars_per_class=per_class, exemplar_bytes=budget, epochs=1, **FEWER.get(name, {}))
         if per_class == 0 and name == "icarl":
             method.classifier = "cnn"  # type: ignore[attr-defined]
         for phase, each in zip(three, expected, strict=True):
@@ -172,23 +162,6 @@ def test_the_nearest_mean_of_exemplars(three: list[Phase], test: ImageData) -> N
     expected = -np.linalg.norm(directions(test)[:, None] - means, axis=2)
     np.testing.assert_allclose(method.scores(test), expected, atol=1e-5)
     assert (method.scores(test) != learned(make("icarl", classifier="cnn"), three).scores(test)).any()
-
-
-@pytest.fixture
-def backbone() -> Backbone:
-    """A network that was given: four outputs."""
-    card = Card(
-        architecture="tiny",
-        dataset="omniglot",
-        seen_classes=(0, 1, 2, 3),
-        class_order="natural",
-        in_channels=1,
-        size=28,
-        mean=(0.9,),
-        std=(0.3,),
-    )
-    torch.manual_seed(1)
-    return Backbone(card, head=torch.nn.Linear(16, 4)).eval()
 
 
 def test_a_network_that_is_given_is_not_trained_in_phase_0(
@@ -236,5 +209,5 @@ def test_a_stopped_phase_continues_with_that_phase(three: list[Phase]) -> None:
     list(islice(method.learn(three[1]), 1))
     again = type(method).from_state(method.state())
     assert again.classes_seen == 4
-    with pytest.raises(InputError, match="inside of phase 1"):
+    with pytest.raises(InputError, match="within phase 1"):
         learn(again, Phase(2, range(4, 6), three[1].samples))

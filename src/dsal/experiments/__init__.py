@@ -1,1 +1,1 @@
-"""The paper's tables and figures, each a short file; what they share is trained once."""
+"""The paper's tables and figures, each in a short file; shared trainings are run once."""

@@ -1,11 +1,10 @@
-"""Trainings on disk: one file for each stream, written when its training is finished and never trained again.
+"""Trainings on disk: one file per stream, written when its training is finished, so that it is never repeated.
 
-A folder belongs to one choice of data and sizes; another choice is refused rather than mixed in.
+A folder belongs to one choice of data and sizes; any other choice is refused rather than mixed in.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import groupby
@@ -13,13 +12,16 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import numpy as np
+
 from dsal.errors import InputError
+from dsal.evaluation.confusion import Confusion
 from dsal.evaluation.experiment import Setting, prepare
 from dsal.evaluation.provenance import provenance
 from dsal.experiments.plan import Need, Plan, named_file
 from dsal.experiments.training import MAIN, Measurement, train
 from dsal.schema import ANY_TABLE, Array, Number, Record, Schema
-from dsal.store import atomic_write, load_tensors, read_json, save_tensors
+from dsal.store import load_tensors, read_json, save_tensors, write_json
 
 _KIND = "training of a reproduction"
 _SCHEMA = Schema(
@@ -32,11 +34,14 @@ _SCHEMA = Schema(
         "best": Array("int32", ("samples", "shown"), low=0),
         "scores": Array("float64", ("samples", "shown")),
         "seconds": Array("float64", ("phases", 2), low=0),
-        r"counts\d+": Array("int32", ("_seen", "_seen"), low=0, optional=True),
+        r"classes\d+": Array("int64", (), low=1, optional=True),
+        r"cells\d+": Array("int64", ("_cells",), low=0, optional=True),
+        r"times\d+": Array("int32", ("_cells",), low=1, optional=True),
+        r"counts\d+": Array("int32", ("_seen", "_seen"), low=0, optional=True),  # earlier versions: dense matrices
     },
 )
 _DATA = Record({}, rest=ANY_TABLE)
-_TOGETHER = 3  # compensation streams on one main stream: each takes another d x d matrix
+_TOGETHER = 3  # compensation streams per main stream: each needs another d x d matrix
 
 
 @dataclass(frozen=True)
@@ -47,10 +52,19 @@ class Job:
 
     @property
     def title(self) -> str:
-        """What is trained, in words."""
+        """Description of the training."""
         need = self.needs[0]
         names = ", ".join(each.stream.name for each in self.needs)
         return f"{named_file(need.dataset)}, K = {need.phases}, seed {need.seed}: {names}"
+
+
+def jobs_of(needs: Sequence[Need]) -> list[Job]:
+    """Return the fewest trainings that serve all needs."""
+    jobs = []
+    for _, together in groupby(sorted(set(needs)), key=lambda need: (need.dataset, need.phases, need.seed)):
+        same = list(together)
+        jobs += [Job(tuple(same[i : i + _TOGETHER])) for i in range(0, len(same), _TOGETHER)]
+    return jobs
 
 
 class Archive:
@@ -60,7 +74,7 @@ class Archive:
         self.plan, self.out = plan, out
 
     def open(self, needs: Sequence[Need]) -> None:
-        """Make the folder, or check that what it holds was made from the same data with the same options.
+        """Create the folder, or check that its content was made from the same data with the same options.
 
         Raises:
             InputError: it was not.
@@ -76,21 +90,17 @@ class Archive:
             changed = [f"{key} ({before.get(key)} there, {asked[key]} here)" for key in asked
                        if before.get(key) != asked[key]]  # fmt: skip
             if changed:
-                raise InputError(f"{self.out} holds trainings on {name} with other {', '.join(changed)}")
-        with atomic_write(path) as temporary:
-            temporary.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
+                raise InputError(
+                    f"{self.out} contains trainings on {name} with other {', '.join(changed)}. Use another folder."
+                )
+        write_json(path, stored)
 
     def jobs(self, needs: Sequence[Need]) -> list[Job]:
-        """The trainings that are still to be done, as few as possible."""
-        missing = sorted({need for need in needs if not self._path(need, need.stream.name).is_file()})
-        jobs = []
-        for _, together in groupby(missing, key=lambda need: (need.dataset, need.phases, need.seed)):
-            same = list(together)
-            jobs += [Job(tuple(same[i : i + _TOGETHER])) for i in range(0, len(same), _TOGETHER)]
-        return jobs
+        """Return the trainings that are still missing, as few as possible."""
+        return jobs_of([need for need in needs if not self._path(need, need.stream.name).is_file()])
 
     def run(self, jobs: Sequence[Job]) -> Iterator[Job]:
-        """Train them in turn; yields each one as its files are written."""
+        """Run the trainings in turn; yield each one when its files are written."""
         for job in jobs:
             first, began = job.needs[0], perf_counter()
             setting = self.setting(first)
@@ -113,23 +123,23 @@ class Archive:
             yield job
 
     def setting(self, need: Need, method: str = "ds-al", seeds: tuple[int, ...] | None = None) -> Setting:
-        """Data and scenario of a need."""
+        """Load the data and scenario of a need."""
         return prepare(self.plan.experiment(need, method, seeds), lambda what, done, total: None)
 
     def main(self, need: Need) -> Measurement:
-        """The main stream of a training: ACIL."""
+        """Read the main stream of a training: ACIL."""
         return self._load(self._path(need, MAIN))[0]
 
     def stream(self, need: Need) -> Measurement:
-        """Both streams of a training: DS-AL."""
+        """Read both streams of a training: DS-AL."""
         return self._load(self._path(need, need.stream.name))[0]
 
     def origin(self, need: Need) -> dict[str, Any]:
-        """Where the numbers of a training come from."""
+        """Read the provenance of a training."""
         return self._load(self._path(need, need.stream.name))[1]
 
     def total_seconds(self) -> float:
-        """What all trainings in the folder took together."""
+        """Return the total time of all trainings in the folder."""
         files = (self.out / "trainings").glob("*/*.safetensors")
         return float(sum(load_tensors(path, _SCHEMA)[1]["seconds"] for path in files if path.stem != MAIN))
 
@@ -139,15 +149,23 @@ class Archive:
 
     def _load(self, path: Path) -> tuple[Measurement, dict[str, Any]]:
         arrays, facts = load_tensors(path, _SCHEMA)
-        counts = tuple(arrays[f"counts{k}"] for k in range(len(arrays["hits"])) if f"counts{k}" in arrays)
+        confusions = {}
+        for k in range(len(arrays["hits"])):
+            if f"cells{k}" in arrays:
+                parts = (arrays[f"{name}{k}"] for name in ("cells", "times"))
+                confusions[k] = Confusion(int(arrays[f"classes{k}"]), *parts)
+            elif f"counts{k}" in arrays:
+                confusions[k] = Confusion.of(arrays[f"counts{k}"])
         own = {name: arrays[name] for name in _ARRAYS}
-        return Measurement(**own, counts=counts, stored_bytes=facts["stored_bytes"]), facts["provenance"]
+        return Measurement(**own, confusions=confusions, stored_bytes=facts["stored_bytes"]), facts["provenance"]
 
 
-_ARRAYS = [field.name for field in fields(Measurement) if field.name not in ("counts", "stored_bytes")]
+_ARRAYS = [field.name for field in fields(Measurement) if field.name not in ("confusions", "stored_bytes")]
 
 
 def _save(path: Path, measurement: Measurement, facts: dict[str, Any]) -> None:
     arrays = {name: getattr(measurement, name) for name in _ARRAYS}
-    arrays.update({f"counts{k}": counts for k, counts in enumerate(measurement.counts)})
+    for k, confusion in measurement.confusions.items():
+        arrays[f"classes{k}"] = np.array(confusion.classes)
+        arrays[f"cells{k}"], arrays[f"times{k}"] = confusion.cells, confusion.counts
     save_tensors(path, arrays, {**facts, "stored_bytes": measurement.stored_bytes})

@@ -1,4 +1,4 @@
-"""gamma and C as a run would choose them from its own training samples, and how far that is from the best on test."""
+"""gamma and C as a run chooses them from its own training samples, and how far they are from the best on test data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHECKED_GAMMAS = (0.01, 0.1, 1.0, 10.0, 100.0)
 
 @dataclass(frozen=True)
 class Chosen:
-    """After a phase: gamma, chosen in phase 0 and kept, and C, from the phases so far."""
+    """The values after a phase: gamma, chosen in phase 0 and kept, and C, chosen from the phases so far."""
 
     phase: int
     gamma: float
@@ -24,7 +24,7 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Check:
-    """Last accuracy on test data, in percent: with what was chosen, and the best of a grid, which was not used."""
+    """Last accuracy on test data, in percent: with the chosen values, and the best of a grid, which was not used."""
 
     last: float
     best_last: float
@@ -33,18 +33,18 @@ class Check:
 
     @property
     def loss(self) -> float:
-        """Points that the choice loses against the best of the grid."""
+        """Percentage points by which the choice is below the best of the grid."""
         return self.best_last - self.last
 
 
 def tune(setting: Setting, *, size: int, activation: str = "tanh", seed: int = 0) -> Iterator[Chosen]:
-    """Learn phase by phase; no test sample is read, and none of an earlier phase.
+    """Learn phase by phase and yield the chosen values; no test sample is read, and none of an earlier phase.
 
     Args:
         setting: data and scenario.
         size: d_B.
         activation: of the compensation stream.
-        seed: of the random projection, and of the rows that are left out.
+        seed: of the random projection, and of the left-out rows.
     """
     data, scenario = setting.features, setting.scenario
     positions = scenario.positions(data.train_y)

@@ -1,4 +1,4 @@
-"""Charts of the figures, in the report's style: whole numbers along x, percent along y."""
+"""Charts of the figures, in the report's style: integers along x, percent along y."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from dsal.report.figures import draw_chart, save_figure
 
 
 def ratio_axis(ratios: Sequence[float]) -> Axis:
-    """C along x, in tenths."""
+    """Return an x axis for C, in tenths."""
     tenths = [round(10 * ratio) for ratio in ratios]
     ticks = tuple((float(tenth), f"{tenth / 10:g}") for tenth in tenths if tenth % 2 == 0 or len(tenths) < 8)
     return Axis("compensation ratio C", min(tenths), max(tenths), ticks)
 
 
 def panel(title: str, x: Axis, at: Sequence[int], lines: Mapping[str, Sequence[float]], unit: str) -> Panel:
-    """Lines by name over the same points of x."""
+    """Return a panel of named lines over the same x values."""
     low, high, ticks = value_axis([value for line in lines.values() for value in line], top=100)
     drawn = tuple(
         Line(run=number, label=label, x=tuple(at), y=tuple(values), std=None, phases=tuple(range(len(at))))

@@ -1,4 +1,4 @@
-"""The reproduction as Markdown and as a page: both are made from its output files alone."""
+"""The reproduction as Markdown and as an HTML page, both made from its output files alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dsal.errors import InputError
 from dsal.experiments.item import Block, Picture
 from dsal.experiments.reproduction import ITEMS, read_summaries
 from dsal.report.templates import render
-from dsal.store import atomic_write
+from dsal.store import write_text
 
 TITLE = "The paper's tables and figures"
 
@@ -24,28 +24,26 @@ def write_documents(out: Path) -> tuple[Path, Path]:
     """
     sections = _sections(out)
     markdown, page = out / "reproduction.md", out / "reproduction.html"
-    with atomic_write(markdown) as temporary:
-        temporary.write_text(_markdown(sections), encoding="utf-8")
-    with atomic_write(page) as temporary:
-        temporary.write_text(_page(sections, out / "figures"), encoding="utf-8")
+    write_text(markdown, _markdown(sections))
+    write_text(page, _page(sections, out / "figures"))
     return markdown, page
 
 
 def _sections(out: Path) -> list[tuple[str, str, list[Block]]]:
-    """(name, title, blocks) of each table and figure there is."""
+    """Return (name, title, blocks) of each table and figure in the folder."""
     documents = read_summaries(out)
     if not documents:
         raise InputError(f"{out} holds no reproduction: run `dsal reproduce --out {out}` first")
-    told = [(name, document) for name, document in documents.items() if "summary" in document]
+    done = [(name, document) for name, document in documents.items() if "summary" in document]
     left_out = [(name, document) for name, document in documents.items() if "summary" not in document]
-    sections = [("about", "How these numbers were made", _about(told))] if told else []
-    sections += [(name, ITEMS.get(name).title, ITEMS.get(name).tell(document["summary"])) for name, document in told]
+    sections = [("about", "How these numbers were made", _about(done))] if done else []
+    sections += [(name, ITEMS.get(name).title, ITEMS.get(name).tell(document["summary"])) for name, document in done]
     sections += [(name, ITEMS.get(name).title, [f"Left out: {document['skipped']}."]) for name, document in left_out]
     return sections
 
 
-def _about(told: Sequence[tuple[str, dict[str, Any]]]) -> list[Block]:
-    plan, origin = told[0][1]["plan"], told[0][1]["provenance"]
+def _about(done: Sequence[tuple[str, dict[str, Any]]]) -> list[Block]:
+    plan, origin = done[0][1]["plan"], done[0][1]["provenance"]
     backbone = origin["backbone"].get("architecture", "backbone")
     return [
         "Every number below is read from the output files of `dsal reproduce`; the paper is Zhuang et al., AAAI 2024.",
@@ -54,8 +52,8 @@ def _about(told: Sequence[tuple[str, dict[str, Any]]]) -> list[Block]:
         "classes. The average is over phases 0 to K.",
         f"dsal {origin['dsal']}, commit {origin['commit'] or 'unknown'}, Python {origin['python']}, torch "
         f"{origin['torch']}, NumPy {origin['numpy']}, SciPy {origin['scipy']}; {origin['cpu']}, {origin['threads']} "
-        f"threads; data sha256 {origin['data_sha256'][:16]}; begun {origin['started']}. All trainings together took "
-        f"{max(document['training_seconds'] for _, document in told) / 60:.1f} minutes.",
+        f"threads; data sha256 {origin['data_sha256'][:16]}; started {origin['started']}. All trainings together took "
+        f"{max(document['training_seconds'] for _, document in done) / 60:.1f} minutes.",
     ]
 
 
@@ -64,11 +62,12 @@ def _markdown(sections: Sequence[tuple[str, str, list[Block]]]) -> str:
     for _, title, blocks in sections:
         lines += [f"## {title}", ""]
         for block in blocks:
-            lines += [*_markdown_block(block), ""]
+            lines += [*markdown_block(block), ""]
     return "\n".join(lines[:-1]) + "\n"
 
 
-def _markdown_block(block: Block) -> list[str]:
+def markdown_block(block: Block) -> list[str]:
+    """Return the lines of a block in Markdown."""
     if isinstance(block, str):
         return [block]
     if isinstance(block, Picture):

@@ -1,4 +1,4 @@
-"""Fig. 3: test images whose best five classes change with compensation, before and after, C = 1."""
+"""Fig. 3: test images whose five best classes change with compensation (C = 1), before and after."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from dsal.report.figures import INK, SMALL, save_figure
 from dsal.report.styles import LIGHT
 
 SHOWN = {"mended": 4, "spoilt": 2}
-"""How many images to show that compensation puts right, and that it puts wrong."""
+"""Number of images to show that compensation corrects, and that it makes wrong."""
 
-SIDE = 128  # pixels, of images that are in files
+SIDE = 128  # pixels, for images in files
 
 
 def needs(plan: Plan) -> list[Need]:
-    """One training."""
+    """Return the one training that is needed."""
     return [Need(plan.dataset, plan.phases[0], plan.seeds[0])]
 
 
 def summarise(archive: Archive) -> dict[str, Any] | str:
-    """Images with the largest gain of the true class's logit, of those put right and of those put wrong."""
+    """Return the images whose true-class logit changes most, among those corrected and those made wrong."""
     (need,) = needs(archive.plan)
     setting, root = archive.setting(need), archive.plan.data_root
     name = setting.image_dataset
@@ -40,9 +40,9 @@ def summarise(archive: Archive) -> dict[str, Any] | str:
     try:
         images = load_dataset(name, Path(root)).test.at(SIDE, 3)
     except MissingDataError as error:
-        return f"it shows images, and they are not there: {error}"
+        return f"it shows images, which are missing: {error}"
     if not np.array_equal(images.labels.numpy(), setting.features.test_y):
-        return "the features are not of these images, row by row"
+        return "the features do not match these images, row by row"
     before, after = archive.main(need), archive.stream(need)
     true = setting.scenario.positions(setting.features.test_y)
     right = {"before": before.best[:, 0] == true, "after": after.best[:, 0] == true}
@@ -61,8 +61,8 @@ def summarise(archive: Archive) -> dict[str, Any] | str:
                     "kind": kind,
                     "class": titles[true[row]],
                     "pixels": images.take(torch.tensor([row])).in_memory().images[0].permute(1, 2, 0).tolist(),
-                    "before": _five(before, int(row), titles),
-                    "after": _five(after, int(row), titles),
+                    "before": _top_five(before, int(row), titles),
+                    "after": _top_five(after, int(row), titles),
                 }
             )
     return {
@@ -76,50 +76,50 @@ def summarise(archive: Archive) -> dict[str, Any] | str:
 
 
 def draw(summary: Summary, folder: Path) -> None:
-    """A row for each image: the image, its five best classes before, and after."""
+    """Draw one row per image: the image, and its five best classes before and after."""
     shown = summary["images"]
     if not shown:
         return
     figure = Figure(figsize=(7.2, 1.15 * len(shown)), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(len(shown), 3, squeeze=False, width_ratios=(1, 2, 2))
-    for places, image in zip(axes, shown, strict=True):
-        places[0].imshow(np.array(image["pixels"], dtype=np.uint8))
-        places[0].set_axis_off()
-        places[0].set_title(image["class"], fontsize=SMALL, color=INK)
-        for place, title in ((places[1], "before"), (places[2], "after")):
+    for row, image in zip(axes, shown, strict=True):
+        row[0].imshow(np.array(image["pixels"], dtype=np.uint8))
+        row[0].set_axis_off()
+        row[0].set_title(image["class"], fontsize=SMALL, color=INK)
+        for ax, title in ((row[1], "before"), (row[2], "after")):
             names, scores = zip(*image[title], strict=True)
             colors = [LIGHT[2] if name == image["class"] else LIGHT[5] for name in names]
-            place.barh(range(len(names)), scores, color=colors, height=0.7)
+            ax.barh(range(len(names)), scores, color=colors, height=0.7)
             marked = [f"{name} ✓" if name == image["class"] else name for name in names]
-            place.set_yticks(range(len(names)), marked, fontsize=SMALL - 1)
-            place.invert_yaxis()
-            place.tick_params(labelsize=SMALL - 1, length=0)
-            place.set_title(f"{title} compensation" if title == "before" else f"after, C = {summary['ratio']:g}",
+            ax.set_yticks(range(len(names)), marked, fontsize=SMALL - 1)
+            ax.invert_yaxis()
+            ax.tick_params(labelsize=SMALL - 1, length=0)
+            ax.set_title(f"{title} compensation" if title == "before" else f"after, C = {summary['ratio']:g}",
                             fontsize=SMALL, color=INK)  # fmt: skip
             for side in ("top", "right", "left"):
-                place.spines[side].set_visible(False)
+                ax.spines[side].set_visible(False)
     save_figure(figure, folder, "fig3")
 
 
 def tell(summary: Summary) -> list[Block]:
-    """How many predictions compensation mends and spoils, and some of both."""
+    """Report how many predictions compensation corrects and how many it makes wrong, with examples of both."""
     blocks: list[Block] = [
         f"Test images after the last of K = {summary['phases']} phases, seed {summary['seed']}, C = "
-        f"{summary['ratio']:g} as in the paper's figure: compensation puts {summary['mended']} right that were wrong, "
-        f"and {summary['spoilt']} wrong that were right. Shown are those whose true class changes most, of both kinds.",
+        f"{summary['ratio']:g} as in the paper's figure: compensation corrects {summary['mended']} predictions "
+        f"and makes {summary['spoilt']} wrong. Shown are those of both kinds whose true-class logit changes most.",
     ]
     if summary["images"]:
         blocks.append(Picture("fig3", "The five best classes and their logits, before and after compensation."))
     return blocks
 
 
-def _five(measured: Any, row: int, titles: list[str]) -> list[tuple[str, float]]:
+def _top_five(measured: Any, row: int, titles: list[str]) -> list[tuple[str, float]]:
     return [(titles[c], float(s)) for c, s in zip(measured.best[row], measured.scores[row], strict=True)]
 
 
 def _logit(measured: Any, true: Any, rows: Any) -> Any:
-    """The logit of the true class, which is among the five best."""
+    """Return the logit of the true class, which is among the five best."""
     return (measured.scores[rows] * (measured.best[rows] == true[rows, None])).sum(1)
 
 

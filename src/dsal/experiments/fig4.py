@@ -12,16 +12,16 @@ from dsal.experiments.plan import Need, Plan
 from dsal.experiments.training import RATIOS
 
 PAPER = {"base": (75.48, 72.79), "new": (36.61, 43.56)}
-"""Printed with Fig. 4a, without and with compensation; their means are the paper's last accuracies on ImageNet-Full."""
+"""Values of Fig. 4a, without and with compensation; their means are the paper's last accuracies on ImageNet-Full."""
 
 
 def needs(plan: Plan) -> list[Need]:
-    """One training."""
+    """Return the one training that is needed."""
     return [Need(plan.dataset, plan.phases[0], plan.seeds[0])]
 
 
 def summarise(archive: Archive) -> dict[str, Any]:
-    """Accuracy of base, new and all classes after the last phase, for every C."""
+    """Return the accuracy on base, new and all classes after the last phase, for every C."""
     (need,) = needs(archive.plan)
     measured, base = archive.stream(need), archive.setting(need).scenario.seen(0)
     grid, totals = measured.grid, measured.totals
@@ -37,7 +37,7 @@ def summarise(archive: Archive) -> dict[str, Any]:
 
 
 def draw(summary: Summary, folder: Path) -> None:
-    """Fig. 4b; 4a is a table of two of its points."""
+    """Draw Fig. 4b; Fig. 4a is a table of two of its points."""
     at = [round(10 * ratio) for ratio in summary["ratios"]]
     lines = {"base classes": summary["base"], "new classes": summary["new"], "all classes": summary["all"]}
     drawn = panel("", ratio_axis(summary["ratios"]), at, lines, "accuracy, %")
@@ -45,7 +45,7 @@ def draw(summary: Summary, folder: Path) -> None:
 
 
 def tell(summary: Summary) -> list[Block]:
-    """What compensation costs the base classes and brings the new ones."""
+    """Report what the base classes lose and the new classes gain by compensation."""
     place = summary["ratios"].index(summary["compensation"])
     rows = tuple(
         (f"{group} classes", f"{summary[group][0]:.2f}", f"{summary[group][place]:.2f}",
@@ -54,11 +54,11 @@ def tell(summary: Summary) -> list[Block]:
     )  # fmt: skip
     best = max(range(len(summary["all"])), key=lambda i: summary["all"][i])
     return [
-        f"After the last of K = {summary['phases']} phases, seed {summary['seed']}. The paper's numbers are printed "
-        "without a data set; their means are its last accuracies on ImageNet-Full.",
+        f"After the last of K = {summary['phases']} phases, seed {summary['seed']}. The paper does not name the data "
+        "set of its numbers; their means are its last accuracies on ImageNet-Full.",
         Table(("", "C = 0", f"C = {summary['compensation']:g}", "change", "paper"), rows),
-        f"Over C, all classes together peak at C = {summary['ratios'][best]:g} with {summary['all'][best]:.2f} (read "
-        "on test data, as the paper does; nothing was chosen by it).",
+        f"Over C, all classes together peak at C = {summary['ratios'][best]:g} with {summary['all'][best]:.2f} "
+        "(measured on test data, as in the paper; not used to choose anything).",
         Picture("fig4", "Accuracy after the last phase over C: base classes, new classes, all classes."),
     ]
 

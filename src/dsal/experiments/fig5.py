@@ -13,12 +13,12 @@ from dsal.experiments.training import RATIOS, Stream
 
 
 def needs(plan: Plan) -> list[Need]:
-    """One compensation stream for each activation; C costs nothing."""
+    """Return one compensation stream per activation; varying C costs nothing."""
     return [Need(plan.dataset, plan.phases[0], plan.seeds[0], Stream(name)) for name in plan.activations]
 
 
 def summarise(archive: Archive) -> dict[str, Any]:
-    """Last accuracy of each activation at C = 0.1 .. 2.0."""
+    """Return the last accuracy of each activation at C = 0.1 .. 2.0."""
     curves = {}
     for need in needs(archive.plan):
         measured = archive.stream(need)
@@ -36,14 +36,14 @@ def summarise(archive: Archive) -> dict[str, Any]:
 
 
 def draw(summary: Summary, folder: Path) -> None:
-    """All curves in one chart."""
+    """Draw all curves in one chart."""
     at = [round(10 * ratio) for ratio in summary["ratios"]]
     axis = ratio_axis(summary["ratios"])
     save("fig5", "Activations over C", [panel("", axis, at, summary["curves"], "last accuracy, %")], folder)
 
 
 def tell(summary: Summary) -> list[Block]:
-    """The peak of each activation, best first."""
+    """Report the peak of each activation, best first."""
     peaks = sorted(
         ((max(curve), summary["ratios"][curve.index(max(curve))], name) for name, curve in summary["curves"].items()),
         key=lambda peak: -peak[0],
@@ -54,8 +54,8 @@ def tell(summary: Summary) -> list[Block]:
     )
     return [
         f"K = {summary['phases']}, seed {summary['seed']}; without compensation {summary['without']:.2f}. One "
-        "compensation stream for each activation; all share the projection and the main stream. Peaks are read on test "
-        "data, as in the paper's figure: they describe, they were not used to choose.",
+        "compensation stream for each activation; all share the projection and the main stream. Peaks are measured on "
+        "test data, as in the paper's figure; they were not used to choose anything.",
         Table(("activation", "best last accuracy", "at C", "at C = 0.6", "at C = 2"), rows),
         "The paper finds tanh good on all data sets, with its peak at C = 0.6 on CIFAR-100.",
         Picture("fig5", "Last accuracy over C for each activation of the compensation stream."),

@@ -1,7 +1,7 @@
-"""Fig. 6: average accuracy as K grows, on CIFAR-100 and on Omniglot's 1,623 classes.
+"""Fig. 6: average accuracy as K grows, on CIFAR-100 (or another data set) and on Omniglot's 1,623 classes.
 
 Theorem 1 says that the main stream after the last phase does not depend on K at all: its predictions are compared
-sample by sample, and those that differ are listed with the margin by which they were decided.
+sample by sample, and those that differ are listed with their margins.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from dsal.report.charts import Axis
 
 
 def needs(plan: Plan) -> list[Need]:
-    """Every K, the first seed."""
+    """Return every K with the first seed."""
     ks = {plan.dataset: plan.growing, plan.characters: plan.growing_characters}
     return [Need(dataset, k, plan.seeds[0]) for dataset, of_set in ks.items() if dataset is not None for k in of_set]
 
 
 def summarise(archive: Archive) -> dict[str, Any]:
-    """For each data set and K: average accuracies, images that are right at the end, flips of the main stream."""
+    """Return by data set and K: average accuracies, correct images at the end, flips of the main stream."""
     sets: dict[str, Any] = {}
     for need in needs(archive.plan):
         scenario = archive.setting(need).scenario
@@ -54,13 +54,13 @@ def summarise(archive: Archive) -> dict[str, Any]:
 
 
 def _flips(phases: int, best: Any, scores: Any, other: Any) -> list[dict[str, Any]]:
-    """Test samples that the smallest K and this one take for different classes, with the former's margin."""
+    """Return the test samples that the smallest K and this one classify differently, with the former's margin."""
     rows = np.flatnonzero(best[:, 0] != other[:, 0])
     return [{"phases": phases, "sample": int(row), "margin": float(scores[row, 0] - scores[row, 1])} for row in rows]
 
 
 def draw(summary: Summary, folder: Path) -> None:
-    """One chart a data set; the steps of K are evenly spaced."""
+    """Draw one chart per data set; the values of K are evenly spaced."""
     for name, entry in summary["sets"].items():
         at = list(range(len(entry["points"])))
         ticks = tuple((float(i), str(point["phases"])) for i, point in enumerate(entry["points"]))
@@ -73,7 +73,7 @@ def draw(summary: Summary, folder: Path) -> None:
 
 
 def tell(summary: Summary) -> list[Block]:
-    """A table and a chart for each data set, and whether the main stream is the same for every K."""
+    """Report a table and a chart per data set, and whether the main stream is the same for every K."""
     blocks: list[Block] = []
     for name, entry in summary["sets"].items():
         points = entry["points"]
@@ -86,23 +86,23 @@ def tell(summary: Summary) -> list[Block]:
         counts = {point["acil_correct"] for point in points}
         last = [point["ds_al_last"] for point in points]
         same = (
-            f"ACIL has {points[0]['acil_correct']} of {entry['images']} images right for every K"
+            f"ACIL classifies {points[0]['acil_correct']} of {entry['images']} images correctly for every K"
             if len(counts) == 1
-            else f"ACIL's count of images that are right differs between K: {sorted(counts)}"
+            else f"ACIL's number of correct images differs between values of K: {sorted(counts)}"
         )
         blocks += [
             f"**{name}**: {entry['classes']} classes, seed {entry['seed']}.",
             Table(heads, rows),
-            f"{same}; {_told(entry['flips'])} DS-AL's last accuracy has a spread of {max(last) - min(last):.2f} points "
-            "over K: its residues are taken at the end of each phase.",
+            f"{same}; {_text(entry['flips'])} DS-AL's last accuracy varies by {max(last) - min(last):.2f} points over "
+            "K: its residues are computed at the end of each phase.",
             Picture(f"fig6-{name}", f"Average accuracy over K on {name}."),
         ]
     return blocks
 
 
-def _told(flips: list[dict[str, Any]]) -> str:
+def _text(flips: list[dict[str, Any]]) -> str:
     if not flips:
-        return "not one prediction differs."
+        return "no prediction differs."
     listed = "; ".join(f"K = {f['phases']}, image {f['sample']}: margin {f['margin']:.1e}" for f in flips[:20])
     return f"{len(flips)} predictions differ from those of the smallest K ({listed})."
 

@@ -1,4 +1,4 @@
-"""What a table or figure of the paper is, and the few words its results are told in."""
+"""A table or figure of the paper, and how its results are written."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from dsal.experiments.plan import Need, Plan
 from dsal.experiments.training import Measurement
 
 Summary: TypeAlias = Mapping[str, Any]
-"""Numbers of a table or figure, as JSON holds them: all that tables, figures and pages are made from."""
+"""Numbers of a table or figure as a JSON object: all that tables, figures and pages are made from."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text under a head; the first column names the row."""
+    """Rows of text below a header; the first column names the row."""
 
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -27,7 +27,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure in the folder ``figures``: its key names the files, its caption says what is seen."""
+    """A figure in the folder ``figures``: ``key`` names the files, ``caption`` describes it."""
 
     key: str
     caption: str
@@ -41,12 +41,12 @@ class Item:
     """One table or figure.
 
     Attributes:
-        name: what to call it on the command line.
+        name: its name on the command line.
         title: what it shows.
-        needs: what must have been trained.
-        summarise: its numbers, from the trainings; a string says why there are none.
+        needs: returns the trainings it requires.
+        summarise: returns its numbers, from the trainings, or a string that says why there are none.
         draw: writes its figures to a folder, from the numbers.
-        tell: paragraphs, tables and pictures, from the numbers.
+        tell: returns paragraphs, tables and pictures, from the numbers.
     """
 
     name: str
@@ -58,11 +58,11 @@ class Item:
 
 
 def draw_nothing(summary: Summary, folder: Path) -> None:
-    """For tables."""
+    """Draw nothing: for tables."""
 
 
 def percent(hits: Sequence[int] | np.ndarray[Any, Any], totals: Sequence[int] | np.ndarray[Any, Any]) -> float:
-    """Fraction of test samples classified correctly.
+    """Return the percentage of test samples classified correctly.
 
     >>> percent([3, 1], [4, 4])
     50.0
@@ -71,18 +71,18 @@ def percent(hits: Sequence[int] | np.ndarray[Any, Any], totals: Sequence[int] | 
 
 
 def phase_accuracies(measurement: Measurement, seen: Sequence[int]) -> list[float]:
-    """A_0 .. A_K; ``seen`` counts the classes seen after each phase."""
+    """Return A_0 .. A_K; ``seen`` is the number of classes seen after each phase."""
     return [percent(measurement.hits[k, :n], measurement.totals[:n]) for k, n in enumerate(seen)]
 
 
 def spread(values: Sequence[float]) -> dict[str, Any]:
-    """Mean and sample standard deviation over seeds (0 for one seed), and the values."""
+    """Return mean and sample standard deviation over seeds (0 for one seed), and the values."""
     std = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
     return {"mean": float(np.mean(values)), "std": std, "values": list(values)}
 
 
 def shown(value: Mapping[str, Any]) -> str:
-    """Mean and deviation as text.
+    """Format mean and deviation.
 
     >>> shown({"mean": 58.256, "std": 0.091, "values": [58.2, 58.3]}), shown({"mean": 1.0, "std": 0.0, "values": [1]})
     ('58.26 ± 0.09', '1.00')
@@ -92,7 +92,7 @@ def shown(value: Mapping[str, Any]) -> str:
 
 
 def signed(difference: float) -> str:
-    """A difference with its sign.
+    """Format a difference with its sign.
 
     >>> signed(0.5), signed(-0.25)
     ('+0.50', '-0.25')

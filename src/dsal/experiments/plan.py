@@ -1,4 +1,4 @@
-"""What a reproduction is asked for: data, sizes, seeds; and what each table or figure needs to be trained."""
+"""The plan of a reproduction: data, sizes, seeds; and the trainings that tables and figures need."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ class Plan:
     """How to reproduce the paper.
 
     Attributes:
-        dataset: features of CIFAR-100, by name or file.
+        dataset: features, by name, file or folder of shards.
         characters: features of Omniglot for Fig. 6, by name or file; None leaves them out.
-        data_root: folder with the images of CIFAR-100, which Fig. 3 shows.
+        data_root: folder with the images, which Fig. 3 shows.
+        comparison: a file ``comparison.json`` with methods that train a network, for Table 1.
         expansion_size: d_B.
         characters_size: d_B for Omniglot, whose 500 phases with 1,623 classes are expensive.
         gamma: ridge of both streams.
         compensation: C.
-        seeds: of the projection, for Tables 1 and 2; figures take the first.
-        phases: K of Table 1; the first is also that of Table 2 and Figs. 3 to 5.
-        growing: K of Fig. 6 on CIFAR-100.
+        seeds: of the projection, for Tables 1 and 2; figures use the first.
+        phases: K of Table 1; the first is also the K of Table 2 and Figs. 3 to 5.
+        growing: K of Fig. 6 on ``dataset``.
         growing_characters: K of Fig. 6 on Omniglot.
         activations: of Fig. 5.
     """
@@ -46,6 +47,7 @@ class Plan:
     dataset: str = "cifar100-features"
     characters: str | None = "omniglot-features"
     data_root: str | None = None
+    comparison: str | None = None
     expansion_size: int = 8192
     characters_size: int = 2048
     gamma: float = 0.1
@@ -58,10 +60,10 @@ class Plan:
 
     def __post_init__(self) -> None:
         for name in self.activations:
-            activations.get(name)  # an unknown one is told now, not after an hour
+            activations.get(name)  # an unknown one is reported now, not after an hour
 
     def experiment(self, need: Need, method: str = "ds-al", seeds: tuple[int, ...] | None = None) -> Experiment:
-        """The run that a need stands for, as ``dsal run`` would be asked for it."""
+        """Return the experiment of a need, as ``dsal run`` would run it."""
         dual = {"compensation": self.compensation, "activation": need.stream.activation}
         options = {
             "expansion": "random",
@@ -74,12 +76,61 @@ class Plan:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """All of it, as JSON holds it."""
+        """Return the plan as a JSON object."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
 
+@dataclass(frozen=True)
+class PaperSetting:
+    """The paper's settings for one of its image data sets.
+
+    Attributes:
+        title: its name in the paper.
+        compensation: C.
+        growing: K of Fig. 6.
+        expansion_size: d_B.
+    """
+
+    title: str
+    compensation: float
+    growing: tuple[int, ...] = (5, 25, 50)
+    expansion_size: int = 16384
+
+
+PAPER_SETTINGS = {
+    "cifar100": PaperSetting("CIFAR-100", 0.6, expansion_size=8192),
+    "imagenet100": PaperSetting("ImageNet-100", 0.8),
+    "imagenet": PaperSetting("ImageNet-Full", 1.4, (5, 25, 50, 100, 250, 500)),
+}
+
+
+def paper_options(image_dataset: str, classes: int) -> dict[str, Any]:
+    """Return the paper's options for an image data set; for other data sets, those of ImageNet-100.
+
+    Values of K above the number of classes after the base phase are reduced to that number.
+    """
+    setting = PAPER_SETTINGS.get(image_dataset, PAPER_SETTINGS["imagenet100"])
+    most = classes // 2
+
+    def possible(ks: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(sorted({min(k, most) for k in ks}))
+
+    return {
+        "expansion_size": setting.expansion_size,
+        "compensation": setting.compensation,
+        "phases": possible((5, 25, 50)),
+        "growing": possible(setting.growing),
+    }
+
+
+def title_of(image_dataset: str | None) -> str:
+    """Return the paper's name of an image data set."""
+    known = PAPER_SETTINGS.get(image_dataset or "")
+    return known.title if known else image_dataset or "features of unknown images"
+
+
 def quick(**options: Any) -> Plan:
-    """A plan of the same shape that ends within a minute or two; options given go before."""
+    """Return a plan of the same shape that finishes within a minute or two; given options take precedence."""
     small: dict[str, Any] = {
         "expansion_size": 256,
         "characters_size": 128,
@@ -93,7 +144,7 @@ def quick(**options: Any) -> Plan:
 
 
 def named_file(dataset: str) -> str:
-    """A data set as part of a file name.
+    """Return the name of a data set as part of a file name.
 
     >>> named_file("some/where/cifar100-sample.safetensors"), named_file("cifar100-features")
     ('cifar100-sample', 'cifar100-features')

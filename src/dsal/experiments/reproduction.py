@@ -1,8 +1,7 @@
-"""Reproducing the paper: train what is missing, then turn the trainings into numbers, figures and pages."""
+"""Reproduce the paper: train what is missing, then turn the trainings into numbers, figures and pages."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from dsal.experiments.item import Item
 from dsal.experiments.plan import Plan
 from dsal.registry import Registry
 from dsal.schema import ANY_TABLE
-from dsal.store import atomic_write, read_json
+from dsal.store import read_json, write_json
 
 ITEMS: Registry[Item] = Registry("table or figure")
 for _module in (table1, table2, fig3, fig4, fig5, fig6):
@@ -26,7 +25,7 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class Step:
-    """What has just been done; ``done`` of ``total`` trainings."""
+    """The step just finished; ``done`` of ``total`` trainings."""
 
     title: str
     done: int
@@ -34,19 +33,19 @@ class Step:
 
 
 def chosen_items(names: Sequence[str]) -> list[Item]:
-    """The tables and figures of these names in the paper's order; ``all`` stands for all of them."""
+    """Return the tables and figures of these names in the paper's order; ``all`` means all of them."""
     wanted = set(ITEMS.names()) if ALL in names else {ITEMS.get(name).name for name in names}
     order = ("table1", "table2", "fig3", "fig4", "fig5", "fig6")
     return [ITEMS.get(name) for name in order if name in wanted]
 
 
 def reproduce(names: Sequence[str], plan: Plan, out: Path) -> Iterator[Step]:
-    """Do all that is missing; what ``out`` holds already is not done again.
+    """Compute what is missing and yield each step; what ``out`` already contains is not computed again.
 
-    Writes ``NAME.json`` and the figures of each table and figure, and from Table 1 folders as ``dsal run`` writes them.
+    Writes ``NAME.json`` and the figures of each table and figure, and for Table 1 folders like those of ``dsal run``.
 
     Raises:
-        InputError: ``out`` holds trainings on other data or with other options.
+        InputError: ``out`` contains trainings on other data or with other options.
     """
     items, archive = chosen_items(names), Archive(plan, out)
     needs = [need for item in items for need in item.needs(plan)]
@@ -59,8 +58,8 @@ def reproduce(names: Sequence[str], plan: Plan, out: Path) -> Iterator[Step]:
     for item in items:
         summary = item.summarise(archive)
         if isinstance(summary, str):
-            _write(out / f"{item.name}.json", {"skipped": summary})
-            yield Step(f"{item.name} is left out: {summary}", len(jobs), len(jobs))
+            write_json(out / f"{item.name}.json", {"skipped": summary})
+            yield Step(f"{item.name} skipped: {summary}", len(jobs), len(jobs))
             continue
         origin = archive.origin(item.needs(plan)[0])
         document = {
@@ -70,21 +69,16 @@ def reproduce(names: Sequence[str], plan: Plan, out: Path) -> Iterator[Step]:
             "training_seconds": seconds,
             "summary": summary,
         }
-        _write(out / f"{item.name}.json", document)
+        write_json(out / f"{item.name}.json", document)
         item.draw(summary, figures)
         yield Step(f"{item.name} in {out / f'{item.name}.json'}", len(jobs), len(jobs))
 
 
 def read_summaries(out: Path) -> dict[str, dict[str, Any]]:
-    """The documents in a folder of a reproduction, by name, in the paper's order."""
+    """Read the documents in the folder of a reproduction, by name, in the paper's order."""
     documents = {}
     for item in chosen_items([ALL]):
         path = out / f"{item.name}.json"
         if path.is_file():
             documents[item.name] = read_json(path, ANY_TABLE)
     return documents
-
-
-def _write(path: Path, document: dict[str, Any]) -> None:
-    with atomic_write(path) as temporary:
-        temporary.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n", encoding="utf-8")

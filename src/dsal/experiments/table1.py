@@ -1,31 +1,36 @@
-"""Table 1: DS-AL and ACIL for K = 5, 25, 50 on CIFAR-100, beside the paper's rows for all methods.
+"""Table 1: DS-AL and ACIL for K = 5, 25, 50 on one of the data sets, beside the paper's rows for all methods.
 
-Each method and K becomes a folder of results as ``dsal run`` writes them, though one training served both methods.
+Each method and K gets a folder of results like those of ``dsal run``, although one training serves both methods.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from dsal.data import Scenario
+from dsal.evaluation.checkpoint import Kept
 from dsal.evaluation.config import write_config
+from dsal.evaluation.metrics import Tally
 from dsal.evaluation.paper_numbers import TABLE_1, Figure, paper_results
 from dsal.evaluation.protocol import PhaseResult
 from dsal.evaluation.results import write_results
 from dsal.experiments.archive import Archive
 from dsal.experiments.item import Block, Item, Summary, Table, draw_nothing, shown, signed
-from dsal.experiments.plan import Need, Plan
+from dsal.experiments.networks import read_networks, tell_networks
+from dsal.experiments.plan import PAPER_SETTINGS, Need, Plan, title_of
 from dsal.experiments.training import Measurement
 
 METHODS = {"ds-al": "DS-AL", "acil": "ACIL"}
 
 
 def needs(plan: Plan) -> list[Need]:
-    """Every K with every seed."""
+    """Return every K with every seed."""
     return [Need(plan.dataset, phases, seed) for phases in plan.phases for seed in plan.seeds]
 
 
 def summarise(archive: Archive) -> dict[str, Any]:
-    """Write a folder of results for each method and K; gather average and last accuracy."""
+    """Write a folder of results for each method and K; return average and last accuracies."""
     plan, rows = archive.plan, []
     for phases in plan.phases:
         of_k = [need for need in needs(plan) if need.phases == phases]
@@ -38,22 +43,23 @@ def summarise(archive: Archive) -> dict[str, Any]:
             document = write_results(
                 out,
                 setting,
-                {seed: _phase_results(measurement) for seed, measurement in measured.items()},
+                {seed: _phase_results(measurement, setting.scenario) for seed, measurement in measured.items()},
                 dict(archive.origin(of_k[0])),
-                measured[plan.seeds[0]].stored_bytes,
+                Kept(measured[plan.seeds[0]].stored_bytes, 0),
             )
             names = ("average_accuracy", "last_accuracy", "base_accuracy", "new_accuracy")
             rows.append({"method": method, "phases": phases, **{name: document[name] for name in names}})
     dataset = archive.setting(needs(plan)[0]).image_dataset
-    return {"image_dataset": dataset, "seeds": list(plan.seeds), "phases": list(plan.phases), "rows": rows}
+    summary = {"image_dataset": dataset, "seeds": list(plan.seeds), "phases": list(plan.phases), "rows": rows}
+    return summary if plan.comparison is None else {**summary, "networks": read_networks(Path(plan.comparison))}
 
 
 def tell(summary: Summary) -> list[Block]:
-    """Our rows with the difference to the paper's, then all rows of the paper."""
-    ours, ahead = [], []
+    """Report our rows with the difference from the paper's, then all rows of the paper."""
+    ours, ahead, images = [], [], summary["image_dataset"]
     for row in summary["rows"]:
-        listed = paper_results(summary["image_dataset"] or "", row["phases"], row["method"])
-        paper = next((result for result in listed if result.backbone == "resnet32"), None)
+        listed = paper_results(images or "", row["phases"], row["method"])
+        paper = listed[0] if listed else None  # on CIFAR-100, that of the ResNet-32
         cells = [f"{METHODS[row['method']]}, K = {row['phases']}"]
         for name, figure in (("average", paper.average if paper else None), ("last", paper.last if paper else None)):
             value = row[f"{name}_accuracy"]
@@ -65,14 +71,29 @@ def tell(summary: Summary) -> list[Block]:
         every = all(d > m for d, m in zip(dual["values"], main["values"], strict=True))
         ahead.append(f"K = {phases}: {signed(gain)}{' (with every seed)' if every else ''}")
     heads = ("ours", "average", "paper", "difference", "last", "paper", "difference")
+    brackets = "in brackets with a ResNet-18; " if images == "cifar100" else ""
+    listed_there: list[Block] = [
+        f"All methods that the paper lists for {title_of(images)}, **its numbers, not ours** (average / last; "
+        f"{brackets}* run by the paper's authors):",
+        _paper_table(summary),
+    ]
     return [
         f"Percent; mean ± standard deviation over the seeds {summary['seeds']}, which vary the random projection. The "
-        "paper's numbers are of a ResNet-32 that its authors trained.",
+        f"paper's numbers are of a {'ResNet-32' if images == 'cifar100' else 'ResNet-18'} that its authors trained.",
         Table(heads, tuple(ours)),
         f"DS-AL over ACIL in last accuracy, same features and projections: {'; '.join(ahead)}.",
-        "All methods that the paper lists for CIFAR-100, **its numbers, not ours** (average / last; in brackets with a "
-        "ResNet-18; * run by the paper's authors):",
-        _paper_table(summary),
+        *(listed_there if images in PAPER_SETTINGS else []),
+        *_networks(summary),
+    ]
+
+
+def _networks(summary: Summary) -> list[Block]:
+    """Report methods that train a network in every phase, if a comparison with them was given."""
+    if "networks" not in summary:
+        return []
+    return [
+        "Methods that train a network in every phase, and DS-AL in the same run:",
+        *tell_networks(summary["networks"]),
     ]
 
 
@@ -86,7 +107,7 @@ def _paper_table(summary: Summary) -> Table:
         if result.dataset == summary["image_dataset"] and result.phases in summary["phases"]:
             text = f"{_printed(result.average)} / {_printed(result.last)}{' *' if result.reproduced else ''}"
             of_k = cells.setdefault((result.method, result.exemplar_free, result.backbone), {})
-            of_k[result.phases] = f"({text})" if result.backbone == "resnet18" else text
+            of_k[result.phases] = f"({text})" if (result.dataset, result.backbone) == ("cifar100", "resnet18") else text
     heads = ("paper", "exemplar-free", *(f"K = {phases}" for phases in summary["phases"]))
     rows = (
         (method, "yes" if free else "no", *(of_k.get(phases, "-") for phases in summary["phases"]))
@@ -101,11 +122,13 @@ def _printed(figure: Figure | None) -> str:
     return f"{figure.value:.2f}" if figure.std is None else f"{figure.value:.2f} ± {figure.std:.2f}"
 
 
-def _phase_results(measurement: Measurement) -> list[PhaseResult]:
-    return [
-        PhaseResult(k, counts, float(learning), float(testing))
-        for k, (counts, (learning, testing)) in enumerate(zip(measurement.counts, measurement.seconds, strict=True))
-    ]
+def _phase_results(measured: Measurement, scenario: Scenario) -> list[PhaseResult]:
+    results = []
+    for k, (learning, testing) in enumerate(measured.seconds):
+        seen = scenario.seen(k)
+        tally = Tally(measured.hits[k, :seen], measured.totals[:seen])
+        results.append(PhaseResult(k, tally, measured.confusions.get(k), float(learning), float(testing)))
+    return results
 
 
 ITEM = Item("table1", "Table 1: DS-AL and ACIL over K", needs, summarise, draw_nothing, tell)

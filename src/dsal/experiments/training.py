@@ -1,15 +1,15 @@
-"""One main stream with several compensation streams on it, and what is measured of each.
+"""Train one main stream with several compensation streams, and measure each.
 
-The main stream depends neither on the compensation's activation nor on cleansing, and C acts at inference alone. So one
+The main stream depends neither on the compensation's activation nor on cleansing, and C acts only at inference. So one
 training serves ACIL (the main stream), every variant of the compensation stream, and every C.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -19,17 +19,17 @@ from torch import Tensor
 from dsal.activations import resolve
 from dsal.combine import combined
 from dsal.data import FeatureSet, Scenario
+from dsal.data.samples import FeatureRows
+from dsal.evaluation.confusion import KEPT, Confusion, spread_out
 from dsal.evaluation.metrics import confusion_counts
 from dsal.learner import Learner
 from dsal.rows import PhaseRows, from_arrays
 from dsal.streams import Compensation
 
 RATIOS = tuple(round(0.1 * step, 1) for step in range(21))
-"""C from 0 to 2: every compensation stream is measured at each, after the last phase."""
+"""C from 0 to 2: every compensation stream is measured at each value after the last phase."""
 SHOWN_RATIO = 1.0
-"""C of Fig. 3, whose best five classes are kept."""
-MOST_CONFUSIONS = 200
-"""Confusion counts of all phases are kept up to this number of classes; beyond it they would take gigabytes."""
+"""C of Fig. 3, for which the five best classes are kept."""
 MAIN = "main"
 
 Array = NDArray[np.float64]
@@ -44,25 +44,25 @@ class Stream:
 
     @property
     def name(self) -> str:
-        """Names its file."""
+        """Name of its file."""
         return self.activation if self.cleanse else f"{self.activation}-uncleansed"
 
 
 @dataclass(frozen=True, eq=False)
 class Measurement:
-    """What is known of a stream after training: the main stream as it is, a compensation stream added to it.
+    """Measurements of a stream after training: the main stream alone, or with a compensation stream added.
 
     Attributes:
         hits: test samples of each class that were classified correctly, after each phase, at the C of the training:
             (K + 1, classes).
-        grid: the same after the last phase, for each C of ``RATIOS``: (21, classes); of the main stream for C = 0 only.
+        grid: the same after the last phase, for each C of ``RATIOS``: (21, classes); for the main stream only C = 0.
         totals: test samples of each class, (classes,).
         best: the five best classes of each test sample after the last phase, best first, at C = ``SHOWN_RATIO``;
-            of the main stream without compensation: (n, 5).
+            for the main stream without compensation: (n, 5).
         scores: their logits, (n, 5).
         seconds: learning and testing, after each phase, the main stream's included: (K + 1, 2).
-        counts: confusion counts after each phase at the C of the training; empty where there are many classes.
-        stored_bytes: what is kept between phases at the end.
+        confusions: confusion counts at the C of the training by phase, after at most 51 phases, evenly spaced.
+        stored_bytes: bytes kept between phases, at the end.
     """
 
     hits: NDArray[np.int32]
@@ -71,14 +71,14 @@ class Measurement:
     best: NDArray[np.int32]
     scores: Array
     seconds: Array
-    counts: tuple[NDArray[np.int32], ...]
+    confusions: Mapping[int, Confusion]
     stored_bytes: int
 
 
 def train(
     data: FeatureSet, scenario: Scenario, streams: Sequence[Stream], *, size: int, gamma: float, ratio: float, seed: int
 ) -> dict[str, Measurement]:
-    """Learn and test all phases.
+    """Learn and test all phases; return the measurements.
 
     Args:
         data: features.
@@ -97,16 +97,21 @@ def train(
     learner = Learner(size=size, seed=seed, gamma=gamma, compensations=compensations)
     names = (MAIN, *(stream.name for stream in streams))
     records = {name: _Record() for name in names}
+    kept = set(spread_out(len(scenario.phases), KEPT))
     for k, classes in enumerate(scenario.phases):
         rows, tested = scenario.phase_rows(data.train_y, k), scenario.seen_rows(data.test_y, k)
-        seconds = _learned(learner, data.train_x[rows], train_y[rows], classes)
+        seconds = _learned(learner, _rows(data.train, rows), train_y[rows], classes)
         learning = dict(zip(names, seconds, strict=True))
         began = perf_counter()
-        logits = dict(zip(names, learner.outputs(data.test_x[tested]), strict=True))
+        logits = dict(zip(names, learner.outputs(_rows(data.test, tested)), strict=True))
         testing = perf_counter() - began
         for name, record in records.items():
             record.seconds.append((learning[MAIN] + (learning[name] if name != MAIN else 0.0), testing / len(logits)))
-            record.measure(_mixed(logits, name, ratio), test_y[tested], classes.stop, len(scenario.order))
+            predicted = _mixed(logits, name, ratio).argmax(1)
+            record.hits.append(_hits(predicted, test_y[tested], len(scenario.order)))
+            if k in kept:
+                counts = confusion_counts(test_y[tested], predicted.cpu().numpy(), classes.stop)
+                record.confusions[k] = Confusion.of(counts)
     for name, record in records.items():
         for c in RATIOS[:1] if name == MAIN else RATIOS:
             record.grid.append(_hits(_mixed(logits, name, c).argmax(1), test_y[tested], len(scenario.order)))
@@ -117,8 +122,13 @@ def train(
     }
 
 
+def _rows(samples: FeatureRows, rows: NDArray[np.int64]) -> NDArray[Any]:
+    """Return features (n, d); those in shards are read when they are sliced."""
+    return cast(NDArray[Any], samples.take(torch.from_numpy(rows)).x)
+
+
 def _mixed(logits: dict[str, Tensor], name: str, ratio: float) -> Tensor:
-    """Logits of both streams, or of the main stream itself."""
+    """Return the combined logits of both streams, or those of the main stream."""
     return logits[MAIN] if name == MAIN else combined(logits[MAIN], logits[name], ratio)
 
 
@@ -127,19 +137,13 @@ def _hits(predicted: Tensor, true: NDArray[np.int64], classes: int) -> NDArray[n
 
 
 class _Record:
-    """What comes together phase by phase."""
+    """Measurements collected phase by phase."""
 
     def __init__(self) -> None:
         self.hits: list[NDArray[np.int32]] = []
         self.grid: list[NDArray[np.int32]] = []
-        self.counts: list[NDArray[np.int32]] = []
+        self.confusions: dict[int, Confusion] = {}
         self.seconds: list[tuple[float, float]] = []
-
-    def measure(self, logits: Tensor, true: NDArray[np.int64], seen: int, classes: int) -> None:
-        predicted = logits.argmax(1)
-        self.hits.append(_hits(predicted, true, classes))
-        if classes <= MOST_CONFUSIONS:
-            self.counts.append(confusion_counts(true, predicted.cpu().numpy(), seen))
 
     def closed(self, logits: Tensor, totals: NDArray[np.int32], stored_bytes: int) -> Measurement:
         scores, best = logits.topk(min(5, logits.shape[1]))
@@ -150,13 +154,13 @@ class _Record:
             best=best.cpu().numpy().astype(np.int32),
             scores=scores.cpu().numpy(),
             seconds=np.array(self.seconds),
-            counts=tuple(self.counts),
+            confusions=self.confusions,
             stored_bytes=stored_bytes,
         )
 
 
 def _learned(learner: Learner, X: NDArray[Any], y: NDArray[np.int64], classes: range) -> list[float]:
-    """Learn a phase of new classes; returns the seconds of each stream, the main one first."""
+    """Learn a phase of new classes; return the seconds of each stream, the main one first."""
     device = learner.backend.device
     present = torch.arange(classes.start, classes.stop, device=device)
     seconds, began = [], perf_counter()
@@ -167,6 +171,6 @@ def _learned(learner: Learner, X: NDArray[Any], y: NDArray[np.int64], classes: r
 
 
 def _stored_bytes(learner: Learner, streams: int) -> int:
-    """The projection, and for each stream in use a packed triangle and Q."""
+    """Return the size of the projection, and for each stream in use of a packed triangle and Q."""
     d_in, d = learner.built().projection.shape
     return 8 * (d_in * d + streams * (d * (d + 1) // 2 + d * learner.classes))

@@ -9,13 +9,13 @@ from dsal.streams import Auto
 
 
 class ACIL(Analytic):
-    """Recursive ridge regression on a ReLU expansion: equal to joint training, whatever the phases.
+    """Recursive ridge regression on a ReLU expansion, equal to joint training for any split into phases.
 
     Args:
         expansion: name of the expansion.
         expansion_size: d_B.
-        gamma: ridge penalty; ``"auto"`` chooses it in phase 0 by answers for rows left out.
-        seed: of the expansion.
+        gamma: ridge penalty; ``"auto"`` chooses it in phase 0 by predictions for left-out rows.
+        seed: seed of the expansion.
     """
 
     seed_varies = "the random expansion"

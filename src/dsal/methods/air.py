@@ -1,4 +1,4 @@
-"""AIR: analytic imbalance rectifier (Fang et al., 2024), ridge regression in which every class weighs the same."""
+"""AIR: analytic imbalance rectifier (Fang et al., 2024), ridge regression in which every class has equal weight."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from dsal.methods.features.method import Features
 
 
 class AIR(ArrayMethod):
-    """ACIL with samples weighted by s / n_y: n_y samples in their class, s the harmonic mean of all n_c.
+    """ACIL with samples weighted by s / n_y, for n_y samples in their class and s the harmonic mean of all n_c.
 
     G = sum_c X_c^T X_c / n_c and Q = sum_c X_c^T Y_c / n_c are additive, and the common factor s, which changes with
-    every new class, goes to the penalty: W = (G + gamma / s I)^-1 Q. The original keeps a matrix X_c^T X_c for each
-    class, so that a class may return with more samples; sums cannot reweigh what is in them, so it may not here. On
-    classes of one size this is ACIL.
+    every new class, moves into the penalty: W = (G + gamma / s I)^-1 Q. The original keeps a matrix X_c^T X_c for each
+    class, so a class may return with more samples; the sums here cannot be reweighted, so it may not. For classes of
+    equal size this is ACIL.
 
     Args:
         expansion_size: d_B, of the same random expansion as ACIL's.
         gamma: ridge penalty.
-        seed: of the expansion.
+        seed: seed of the expansion.
     """
 
     learned = keeps(counts_=COUNTS, projection_=PROJECTION, gram_=GRAM, targets_=TARGETS)
@@ -55,10 +55,6 @@ class AIR(ArrayMethod):
         self.projection_, self.gram_, self.targets_ = nothing(), nothing(0), nothing()
         self._backend = backend_for("auto")
         self._weights: Tensor | None = None
-
-    @property
-    def classes_seen(self) -> int:
-        return len(self.counts_)
 
     def _learn(self, X: Features, y: NDArray[np.int64], classes: Sequence[int]) -> None:
         projection = self.projection_
@@ -80,5 +76,5 @@ class AIR(ArrayMethod):
         return relu_scores(X, self.projection_, self._weights, self._backend)
 
     def _penalty(self, counts: Labels) -> float:
-        """gamma / s."""
+        """Return gamma / s."""
         return float(self.gamma * (1.0 / counts).mean())

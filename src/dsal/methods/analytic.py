@@ -1,15 +1,14 @@
-"""What DS-AL, ACIL and GKEAL share: the learner of the paper behind the contract of a method."""
+"""The base class of DS-AL, ACIL and GKEAL: the paper's learner behind the method interface."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dsal.hints import fit, keyword_hints, plain
 from dsal.learner import Learner
 from dsal.left_out import review
 from dsal.methods.contract import State
@@ -23,9 +22,10 @@ Self = TypeVar("Self", bound="Analytic")
 
 
 class Analytic(FeatureMethod):
-    """A method that is nothing but the learner, which its constructor makes."""
+    """A method that wraps a learner, which the subclass constructor creates."""
 
     takes_returning_classes = True
+    streams = True
     _learner: Learner
     compensation: float | Auto = 0.0
 
@@ -56,13 +56,10 @@ class Analytic(FeatureMethod):
         return self._learner.predict(X, self._learner.strength(self.compensation))
 
     def state(self) -> State:
-        options = {name: plain(name, getattr(self, name)) for name in keyword_hints(type(self))}
-        return State(self._learner.state(), {**options, "learned": self._learner.facts()})
+        return State(self._learner.state(), {**self.options(), "learned": self._learner.facts()})
 
     @classmethod
     def from_state(cls: type[Self], state: State) -> Self:
-        options, hints = dict(state.facts), keyword_hints(cls)
-        learned: dict[str, Any] = options.pop("learned")
-        method = cls(**{name: fit(name, value, hints[name]) for name, value in options.items()})
-        method._learner.restore(state.arrays, learned)
+        method = cls.with_options({name: value for name, value in state.facts.items() if name != "learned"})
+        method._learner.restore(state.arrays, state.facts["learned"])
         return method

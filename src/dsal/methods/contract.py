@@ -1,8 +1,8 @@
-"""What a class-incremental method is: it learns phases, scores the classes seen, and shows what it keeps.
+"""The interface of a class-incremental method: it learns phases, scores the classes seen, and exposes its state.
 
-Classes are *positions* 0, 1, 2 ... in order of arrival; the protocol tells a method which of them a phase contains.
-A method takes features of a frozen backbone or images (:attr:`Method.inputs` says which), as
-:class:`~dsal.data.samples.Samples` either way.
+Classes are *positions* 0, 1, 2 ... in order of arrival; the protocol passes a method those that a phase contains.
+A method takes images or the features of a frozen backbone (see :attr:`Method.inputs`), in both cases as
+:class:`~dsal.data.samples.Samples`.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _SCHEMA = Schema(_KIND, Record({"class": Text(200), "facts": ANY_TABLE}), None)
 
 @dataclass(frozen=True)
 class Phase:
-    """What arrives at once.
+    """One phase of a run: classes and samples that arrive together.
 
     Attributes:
         index: number of the phase, from 0.
-        classes: all positions the phase contains, ascending; new ones follow the classes seen without a gap.
-        samples: of these classes, labelled by position.
+        classes: all positions in the phase, ascending; new ones follow the classes seen without a gap.
+        samples: samples of these classes, labelled by position.
     """
 
     index: int
@@ -49,9 +49,9 @@ class Phase:
 
 @dataclass(frozen=True)
 class State:
-    """Everything a method keeps between phases: named arrays, and facts that JSON can hold.
+    """Everything a method keeps between phases: named arrays, and facts that can be stored as JSON.
 
-    The arrays may be views of the method's own memory: write them or copy them before it learns on.
+    The arrays may be views of the method's own memory: save or copy them before it learns more.
     """
 
     arrays: dict[str, NDArray[Any]]
@@ -59,50 +59,59 @@ class State:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are kept between phases: the arrays, and the facts as JSON."""
+        """Bytes kept between phases: the arrays, and the facts as JSON."""
         return sum(array.nbytes for array in self.arrays.values()) + len(json.dumps(self.facts))
 
 
 class Method(ABC):
     """A class-incremental learner.
 
-    A constructor takes its options as keywords, with defaults, and nothing else; an option named ``seed`` is what the
-    seeds of an experiment set. :class:`~dsal.methods.features.method.FeatureMethod` is the short form for methods on
-    arrays of features.
+    The constructor takes only options, as keywords with defaults; the seeds of an experiment set one named ``seed``.
+    :class:`~dsal.methods.features.method.FeatureMethod` is the short form for methods on arrays of features.
     """
 
     inputs: ClassVar[Literal["features", "images"]]
     takes_returning_classes: ClassVar[bool] = False
-    """A class of an earlier phase may come again."""
+    """Whether a class of an earlier phase may return with more samples."""
     seed_varies: ClassVar[str | None] = None
-    """What another seed changes, in words; None where the method draws nothing."""
+    """What another seed changes, in words; None if the method draws no random numbers."""
     trials: ClassVar[tuple[Mapping[str, Any], ...]] = ({},)
-    """Options that a comparison tries out on held-out samples of phase 0; the defaults come first."""
+    """Options that a comparison tries on held-out samples of phase 0; the defaults come first."""
     team: Team = ALONE
-    """The processes that learn together, each with the same samples; set by whoever runs the method."""
+    """The processes that learn together, each with the same samples; set by the caller."""
 
     @property
     @abstractmethod
     def exemplar_free(self) -> bool:
-        """Whether no sample, neither image nor feature vector, is kept between phases, with the options chosen."""
+        """Whether the method, with these options, keeps no sample (image or feature vector) between phases."""
+
+    @property
+    def stored_samples(self) -> int | None:
+        """Number of images or feature vectors kept between phases; None if not counted."""
+        return 0 if self.exemplar_free else None
+
+    @property
+    def trained_parameters(self) -> int | None:
+        """Largest number of weights trained in a phase; None if not counted."""
+        return None
 
     @property
     @abstractmethod
     def classes_seen(self) -> int:
-        """Number of classes of the phases learned to their end; they are positions 0 .. classes_seen - 1."""
+        """Number of classes in completed phases; they are positions 0 .. classes_seen - 1."""
 
     def start(self, backbone: Backbone) -> None:
-        """Begin with a network that was trained on the classes of phase 0; for methods on images."""
+        """Start from a network trained on the classes of phase 0; for methods on images."""
         raise InputError(f"{type(self).__name__} learns from {self.inputs}: it has no network to start from")
 
     def learn(self, phase: Phase) -> Iterator[Progress]:
-        """Learn one phase, in as many steps as the method likes; it has been learned when the iterator ends.
+        """Learn one phase, in any number of steps; the phase is complete when the iterator ends.
 
-        At every step :meth:`state` is valid: a method restored from it and given the same phase again continues from
+        :meth:`state` is valid at every step: a method restored from it and given the same phase again continues from
         there, bit for bit.
 
         Raises:
-            InputError: classes and samples do not fit together, or a class returns that this method cannot take again.
+            InputError: classes and samples do not match, or a class returns and this method does not support that.
         """
         known, classes, labels = self.classes_seen, list(phase.classes), phase.samples.labels
         new = [c for c in classes if c >= known]
@@ -111,39 +120,40 @@ class Method(ABC):
         if classes != sorted(set(classes)) or new != list(range(known, known + len(new))) or min(classes) < 0:
             raise InputError(f"the classes of a phase must be ascending positions, new ones from {known} on")
         if not np.isin(labels.cpu().numpy(), np.asarray(classes)).all():
-            raise InputError("a sample's class is not among the classes of the phase")
+            raise InputError("a sample's label is not among the classes of the phase")
         if len(new) < len(classes) and not self.takes_returning_classes:
-            raise InputError(f"{type(self).__name__} cannot take a class again, and {classes[0]} was seen before")
+            name = type(self).__name__
+            raise InputError(f"{name} cannot learn more samples of a known class, but class {classes[0]} is known")
         return self._steps(phase)
 
     @abstractmethod
     def _steps(self, phase: Phase) -> Iterator[Progress]:
-        """Learn one phase that has been checked; a generator."""
+        """Learn one phase that has been validated; a generator."""
 
     @abstractmethod
     def scores(self, samples: Samples) -> NDArray[np.floating[Any]]:
-        """Scores of all classes seen, (n, classes_seen); the largest one is the prediction. Labels do not matter."""
+        """Return scores of all classes seen, (n, classes_seen); the largest is the prediction. Labels are ignored."""
 
     def predict(self, samples: Samples) -> NDArray[np.int64]:
-        """The class of the largest score, (n,); a method that can find it faster than by all scores overrides this."""
+        """Return the class with the largest score, (n,); override this if there is a faster way."""
         best: NDArray[np.int64] = self.scores(samples).argmax(axis=1)
         return best
 
     @abstractmethod
     def state(self) -> State:
-        """Everything kept between steps, options included; :meth:`from_state` continues from it bit for bit."""
+        """Return everything kept between steps, including options; :meth:`from_state` continues from it bit for bit."""
 
     @classmethod
     @abstractmethod
     def from_state(cls: type[Self], state: State) -> Self:
-        """The method whose :meth:`state` this was; an error of any kind where it is not."""
+        """Return the method that had this :meth:`state`; raise any error if it is not a state of this class."""
 
     @classmethod
     def restore(cls: type[Self], state: State, source: StrPath) -> Self:
-        """The method whose :meth:`state` was read from the file ``source``.
+        """Return the method whose :meth:`state` was read from the file ``source``.
 
         Raises:
-            FileFormatError: it is no state of this method.
+            FileFormatError: it is not a state of this method.
         """
         try:
             return cls.from_state(state)
@@ -151,13 +161,13 @@ class Method(ABC):
             raise FileFormatError(f"{source} holds no usable state of {cls.__name__}: {error}") from error
 
     def save(self, path: StrPath) -> None:
-        """Write the state to one file, atomically."""
+        """Write the state to a file, atomically."""
         state = self.state()
         save_tensors(path, state.arrays, {"kind": _KIND, "class": type(self).__name__, "facts": state.facts})
 
     @classmethod
     def load(cls: type[Self], path: StrPath) -> Self:
-        """Read what :meth:`save` wrote."""
+        """Read a method from a file written by :meth:`save`."""
         arrays, meta = load_tensors(path, _SCHEMA)
         if meta["class"] != cls.__name__:
             raise FileFormatError(f"{path} holds the state of {meta['class']}, not of {cls.__name__}")

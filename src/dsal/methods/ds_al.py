@@ -17,13 +17,13 @@ class DSAL(Analytic):
     Args:
         expansion: name of the expansion.
         expansion_size: d_B.
-        gamma: ridge of the main stream; ``"auto"`` chooses it in phase 0 by answers for rows left out.
+        gamma: ridge of the main stream; ``"auto"`` chooses it in phase 0 by predictions for left-out rows.
         gamma_comp: ridge of the compensation stream; ``gamma`` by default; ``"auto"`` chooses it likewise.
         compensation: C; with 0 this is ACIL; ``"auto"`` follows the leave-one-out errors of the phases.
         activation: sigma_C, of the compensation stream.
         main_activation: sigma_M, of the main stream.
-        cleanse: previous label cleansing (PLC).
-        seed: of the expansion.
+        cleanse: whether to apply previous label cleansing (PLC).
+        seed: seed of the expansion.
     """
 
     seed_varies = "the random expansion"
@@ -46,7 +46,7 @@ class DSAL(Analytic):
         seed: int = 0,
     ) -> None:
         if check_compensation(compensation) is None:
-            raise InputError('compensation must be a number from 0 up or "auto", not None')
+            raise InputError('compensation must be a number of 0 or more, or "auto", not None')
         self.expansion, self.expansion_size, self.seed = expansion, expansion_size, seed
         self.gamma, self.gamma_comp = gamma, gamma if gamma_comp is None else gamma_comp
         self.compensation, self.activation = compensation, activation

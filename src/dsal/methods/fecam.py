@@ -1,4 +1,4 @@
-"""FeCAM: one covariance a class, and Mahalanobis distances between them (Goswami et al., NeurIPS 2023)."""
+"""FeCAM: one covariance per class, and Mahalanobis distances to the class means (Goswami et al., NeurIPS 2023)."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from dsal.schema import triangle
 
 
 class FeCAM(ArrayMethod):
-    """Class c scores -(x' - m')^T R_c^-1 (x' - m'), all of it in powers of the features.
+    """The score of class c is -(x' - m')^T R_c^-1 (x' - m'), on powers of the features.
 
     x' and m' are the powers f^p of the sample and of the class mean, scaled to length 1. R_c is the correlation matrix
     of the shrunk covariance of the powers, S + a mean(diagonal) I + b mean(off-diagonal) (1 - I), shrunk twice; I for a
-    class without spread, such as one of a single sample.
+    class without spread, such as one with a single sample.
 
     A power needs non-negative features: see :func:`~dsal.methods.features.geometry.floor_of` for standardised ones. In
-    the original, phase 0 is scored by the network's own head; here, where features are all there is, by the same
-    distance.
+    the original, the network's own head scores phase 0; here only features are available, and the same distance is
+    used.
 
     Args:
         power: p.
@@ -49,15 +49,11 @@ class FeCAM(ArrayMethod):
     def __init__(self, *, power: float = 0.5, diagonal: float = 1.0, off_diagonal: float = 1.0) -> None:
         check_exponent(power)
         if diagonal <= 0.0 or not 0.0 <= off_diagonal <= diagonal:
-            raise InputError(f"diagonal must be above 0, off_diagonal between 0 and it; got {diagonal}, {off_diagonal}")
+            raise InputError(f"expected 0 < diagonal and 0 <= off_diagonal <= diagonal, got {diagonal}, {off_diagonal}")
         self.power, self.diagonal, self.off_diagonal = power, diagonal, off_diagonal
         self.floor_, self.counts_ = nothing(0), nothing(0, dtype=np.int64)
         self.means_, self.power_means_ = nothing(), nothing()
-        self.scatters_ = nothing()  # (c, d (d + 1) / 2): a triangle a class
-
-    @property
-    def classes_seen(self) -> int:
-        return len(self.means_)
+        self.scatters_ = nothing()  # (c, d (d + 1) / 2): a triangle per class
 
     def _learn(self, X: Features, y: NDArray[np.int64], classes: Sequence[int]) -> None:
         rows = np.asarray(X, dtype=np.float64)
@@ -85,7 +81,7 @@ class FeCAM(ArrayMethod):
         return scores
 
     def _correlation(self, label: int) -> Array:
-        """R_c (d, d)."""
+        """Return R_c (d, d)."""
         d = self.means_.shape[1]
         covariance = np.zeros((d, d))
         covariance[np.triu_indices(d)] = self.scatters_[label] / max(self.counts_[label] - 1, 1)
@@ -100,7 +96,7 @@ class FeCAM(ArrayMethod):
 
 
 def shrink(covariance: Array, diagonal: float, off_diagonal: float) -> Array:
-    """S + a mean(diagonal) I + b mean(off-diagonal) (1 - I)."""
+    """Return S + a mean(diagonal) I + b mean(off-diagonal) (1 - I)."""
     d = len(covariance)
     on = np.trace(covariance) / d
     off = (covariance.sum() - np.trace(covariance)) / max(d * (d - 1), 1)

@@ -1,4 +1,4 @@
-"""FeTrIL: old classes are imitated by new features moved to the old means (Petit et al., WACV 2023)."""
+"""FeTrIL: pseudo-features of old classes are new features translated to the old means (Petit et al., WACV 2023)."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from dsal.methods.features.moments import update_means
 
 
 def translated(X: Array, y: Labels, classes: Sequence[int], means: Array) -> tuple[Array, Labels]:
-    """Features of a phase, and as many imitated ones for each older class.
+    """Return the features of a phase, and pseudo-features of each older class, with their labels.
 
-    The nearest class n of the phase lends all its samples to an older class p: x - mean_n + mean_p.
+    The class n of the phase nearest to an older class p lends it all its samples: x - mean_n + mean_p.
 
     Args:
         X: samples of the phase (n, d).
         y: their classes (n,).
-        classes: of the phase.
-        means: of all classes seen, those of the phase included (c, d).
+        classes: classes of the phase.
+        means: means of all classes seen, including those of the phase (c, d).
     """
     rows, labels = [X], [y]
     donors = np.asarray(classes)
@@ -38,17 +38,13 @@ def translated(X: Array, y: Labels, classes: Sequence[int], means: Array) -> tup
 
 
 class _FeTrIL(ArrayMethod):
-    """A linear classifier, trained anew in each phase on unit vectors: real ones of new classes, moved ones of old."""
+    """A linear classifier, retrained in each phase on unit vectors: real for new classes, translated for old ones."""
 
     learned = keeps(counts_=COUNTS, means_=MEANS, weights_=LINEAR)
 
     def __init__(self) -> None:
         self.counts_, self.means_ = nothing(0, dtype=np.int64), nothing()
         self.weights_: NDArray[np.float32] = nothing(dtype=np.float32)  # (c, d + 1)
-
-    @property
-    def classes_seen(self) -> int:
-        return len(self.means_)
 
     def _learn(self, X: Features, y: NDArray[np.int64], classes: Sequence[int]) -> None:
         rows = np.asarray(X, dtype=np.float64)
@@ -59,17 +55,17 @@ class _FeTrIL(ArrayMethod):
 
     @abstractmethod
     def _fit(self, X: Array, y: Labels, classes: int) -> NDArray[np.float32]:
-        """Weights (classes, d + 1) of a classifier of unit vectors (n, d)."""
+        """Return the weights (classes, d + 1) of a classifier of unit vectors (n, d)."""
 
     def _scores(self, X: Array) -> Array:
         return linear_scores(unit_rows(X), self.weights_)
 
 
 class FeTrIL(_FeTrIL):
-    """FeTrIL with linear support vector machines, one against the rest (scikit-learn's LinearSVC, in the primal).
+    """FeTrIL with linear support vector machines, one versus rest (scikit-learn's LinearSVC, in the primal).
 
     Args:
-        penalty: C of the machines; larger fits closer.
+        penalty: C of the machines; larger means less regularisation.
     """
 
     trials = tuple({"penalty": value} for value in (1.0, 0.01, 0.03, 0.1, 0.3, 3.0))
@@ -77,7 +73,7 @@ class FeTrIL(_FeTrIL):
     def __init__(self, *, penalty: float = 1.0) -> None:
         if penalty <= 0.0:
             raise InputError(f"penalty must be above 0, got {penalty}")
-        from sklearn.multiclass import OneVsRestClassifier  # here, so that no phase's time includes the import
+        from sklearn.multiclass import OneVsRestClassifier  # imported here to keep it out of the time of a phase
         from sklearn.svm import LinearSVC
 
         super().__init__()
@@ -89,20 +85,20 @@ class FeTrIL(_FeTrIL):
 
         if classes == 1:
             return np.zeros((1, X.shape[1] + 1), dtype=np.float32)
-        with parallel_config("threading"):  # liblinear lets go of the interpreter, so cores share the classes
+        with parallel_config("threading"):  # liblinear releases the GIL, so classes are trained in parallel
             machines = self._machines.fit(X, y).estimators_
         weights = np.array([np.append(machine.coef_, machine.intercept_) for machine in machines], dtype=np.float32)
         return np.concatenate([-weights, weights]) if classes == 2 else weights  # two classes share one machine
 
 
 class FeTrILFC(_FeTrIL):
-    """FeTrIL with a linear softmax head, which each phase trains on from where the last one left it.
+    """FeTrIL with a linear softmax head, which each phase continues to train.
 
     Args:
-        learning_rate: at the start of a phase; a cosine takes it to 0.
-        epochs: passes over the samples, imitated ones included.
-        weight_decay: of weights and bias.
-        seed: of the order of samples.
+        learning_rate: learning rate at the start of a phase, with a cosine decay to 0.
+        epochs: passes over the samples, including pseudo-features.
+        weight_decay: L2 penalty of weights and bias.
+        seed: seed of the order of samples.
     """
 
     seed_varies = "the order of samples"

@@ -1,4 +1,4 @@
-"""Fine-tuning: the network is trained on each phase alone, and nothing is done about forgetting: the lower bound."""
+"""Fine-tuning: the network is trained on each phase alone, without any measure against forgetting: the lower bound."""
 
 from __future__ import annotations
 

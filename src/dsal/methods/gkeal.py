@@ -10,17 +10,17 @@ from dsal.streams import Auto
 
 
 class GKEAL(Analytic):
-    """Recursive ridge regression on exp(-|x - c_j|^2 / (2 width^2)), the centres c_j drawn from phase 0.
+    """Recursive ridge regression on exp(-|x - c_j|^2 / (2 width^2)), with the centres c_j drawn from phase 0.
 
-    Made for few-shot phases: with many base samples and phases of a handful of samples a class, the kernels are fixed
-    by the base, and each phase costs as much as it has rows. (The paper's augmentation of few-shot images lies before
-    the features.) The centres are feature vectors of real samples, so this method is not free of exemplars.
+    Designed for few-shot phases: with many base samples and phases of a handful of samples per class, the base fixes
+    the kernels, and the cost of a phase follows its number of rows. (The paper's augmentation of few-shot images comes
+    before the features.) The centres are feature vectors of real samples, so this method is not exemplar-free.
 
     Args:
         expansion_size: number of centres; phase 0 needs as many different samples.
         gamma: ridge penalty.
-        width: in units of the median distance between centres, which follows the scale of the features.
-        seed: of the choice of centres.
+        width: width in units of the median distance between centres, which follows the scale of the features.
+        seed: seed of the choice of centres.
     """
 
     seed_varies = "the choice of centres"

@@ -10,29 +10,24 @@ from torch import Tensor
 from torch.nn import functional
 
 from dsal.methods.contract import Phase
-from dsal.methods.network.exemplars import Exemplars
 from dsal.methods.network.losses import distillation
-from dsal.methods.network.method import NetworkMethod
 from dsal.methods.network.network import Output
+from dsal.methods.network.replay import ReplayMethod
 
 
 @dataclass(kw_only=True, eq=False)
-class ICaRL(NetworkMethod):
+class ICaRL(ReplayMethod):
     """Herded exemplars, distillation, and the nearest mean of exemplars as classifier.
 
-    L = CE(o, y) + strength KD_T(o[old], before) over new images and exemplars: the form that later comparisons of 50
-    base classes use. The paper's own has a sigmoid for each class, and weights 1 for both parts.
+    L = CE(o, y) + strength KD_T(o[old], before) over new images and exemplars: the form used by later comparisons with
+    50 base classes. The paper's own loss has a sigmoid for each class, and weight 1 for both parts.
 
     Args:
-        exemplars_per_class: images kept of each class.
-        exemplar_bytes: bytes of all of them together; None for no limit.
         classifier: ``nme``, the nearest mean of exemplars, or ``cnn``, the head.
         strength: weight of the distillation.
         temperature: T.
     """
 
-    exemplars_per_class: int = 20
-    exemplar_bytes: int | None = None
     classifier: Literal["nme", "cnn"] = "nme"
     strength: float = 1.0
     temperature: float = 2.0
@@ -41,10 +36,7 @@ class ICaRL(NetworkMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._means: Tensor | None = None  # (classes, d), of the network as it is
-
-    def _memory(self) -> Exemplars:
-        return Exemplars(self.exemplars_per_class, self.exemplar_bytes)
+        self._means: Tensor | None = None  # (classes, d), of the current network
 
     def _loss(self, now: Output, before: Output | None, labels: Tensor, known: int) -> Tensor:
         loss = functional.cross_entropy(now.logits, labels)
@@ -63,7 +55,7 @@ class ICaRL(NetworkMethod):
         return -torch.cdist(functional.normalize(output.features), self._means)
 
     def exemplar_means(self) -> Tensor:
-        """Directions (classes, d) of the mean direction of each class's exemplars and their mirror images."""
+        """Return unit-length means (classes, d) of the unit-length features of exemplars and their mirror images."""
         data = self.exemplars.data
         if data is None:
             raise ValueError("there are no exemplars to take means of")

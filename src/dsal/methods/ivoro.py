@@ -19,11 +19,11 @@ ITERATIONS = 200
 
 
 class _IVoro(ArrayMethod):
-    """What the three variants share; they differ in how features are measured, and in whether phases nominate.
+    """The base class of the three variants, which differ in how they transform features and whether phases nominate.
 
-    N (``parametrised``): a class is the mean of unit vectors of powers, f^p / |f^p|; without it, the mean of features.
-    D (``divided``): each phase's own linear head nominates one of its classes, and the nominee with the nearest mean
-    wins; without it, the nearest mean of all.
+    N (``parametrised``): the mean of a class is over unit vectors of powers, f^p / |f^p|; without it, over features.
+    D (``divided``): the linear head of each phase nominates one of its classes, and the nominee with the nearest mean
+    wins; without it, the nearest of all means wins.
     """
 
     parametrised: ClassVar[bool]
@@ -45,10 +45,6 @@ class _IVoro(ArrayMethod):
         self.starts_: Labels = nothing(0, dtype=np.int64)  # first class of each phase
         self.heads_ = nothing()  # (c, d): w_c of each class, in the head of its phase
 
-    @property
-    def classes_seen(self) -> int:
-        return len(self.means_)
-
     def _learn(self, X: Features, y: NDArray[np.int64], classes: Sequence[int]) -> None:
         rows = np.asarray(X, dtype=np.float64)
         floor = floor_of(rows) if self.parametrised and not self.classes_seen else self.floor_
@@ -62,9 +58,9 @@ class _IVoro(ArrayMethod):
     def check_learned(self) -> None:
         starts, shape = self.starts_.tolist(), self.means_.shape if self.divided else (0, 0)
         if starts != sorted(set(starts)) or (self.divided and starts[:1] != [0]) or self.heads_.shape != shape:
-            raise InputError("the heads are not those of phases that follow one another")
+            raise InputError("the heads do not match consecutive phases")
         if len(self.floor_) != (self.means_.shape[1] if self.parametrised else 0):
-            raise InputError("the floor is not that of the features")
+            raise InputError("the length of the floor does not match the features")
         if starts and starts[-1] >= self.classes_seen:
             raise InputError(f"a phase starts with class {starts[-1]}, but there are {self.classes_seen} classes")
 
@@ -76,19 +72,19 @@ class _IVoro(ArrayMethod):
         if not self.divided:
             return -distances
         local = X @ self.heads_.T - 0.25 * (self.heads_**2).sum(axis=1)
-        # Who was not nominated comes after everybody who was, by distance too.
-        behind: Array = np.repeat(distances.max(axis=1, keepdims=True) + 1.0, self.classes_seen, axis=1)
-        everybody = np.arange(len(X))
+        # Classes that were not nominated rank after all that were, also by distance.
+        offset: Array = np.repeat(distances.max(axis=1, keepdims=True) + 1.0, self.classes_seen, axis=1)
+        every_row = np.arange(len(X))
         for start, stop in zip(self.starts_, np.append(self.starts_[1:], self.classes_seen), strict=True):
-            behind[everybody, start + local[:, start:stop].argmax(axis=1)] = 0.0
-        return -distances - behind
+            offset[every_row, start + local[:, start:stop].argmax(axis=1)] = 0.0
+        return -distances - offset
 
 
 class IVoroN(_IVoro):
     """iVoro-N: nearest mean of unit vectors of powers.
 
     Args:
-        power: p; it needs non-negative features: see :func:`~dsal.methods.features.geometry.floor_of` for
+        power: p; needs non-negative features: see :func:`~dsal.methods.features.geometry.floor_of` for
             standardised ones.
     """
 
@@ -118,7 +114,7 @@ class IVoroND(_IVoro):
     """iVoro-ND: heads of the phases nominate, the nearest mean of unit vectors of powers wins.
 
     Args:
-        power: p, as in iVoro-N; the local heads see the features as they are.
+        power: p, as in iVoro-N; the local heads use the untransformed features.
         penalty: ridge penalty on the weights of a local head.
     """
 
@@ -133,9 +129,9 @@ class IVoroND(_IVoro):
 
 
 def voronoi_head(X: Array, y: Labels, classes: int, penalty: float) -> Array:
-    """Weights w (classes, d) that minimise :func:`voronoi_loss` on rows X (n, d) of classes y (n,), by L-BFGS.
+    """Return weights w (classes, d) that minimise :func:`voronoi_loss` on rows X (n, d) of classes y (n,), by L-BFGS.
 
-    It begins with the class means as centres w_c / 2, where the head is the nearest mean.
+    The class means are the initial centres w_c / 2, for which the head is the nearest mean.
     """
     from scipy.optimize import minimize
 
@@ -153,7 +149,7 @@ def voronoi_head(X: Array, y: Labels, classes: int, penalty: float) -> Array:
 
 
 def voronoi_loss(w: Array, X: Array, targets: Array, penalty: float) -> tuple[float, Array]:
-    """Mean cross-entropy + penalty / 2 * sum |w_c|^2 of a softmax head, and its gradient (classes, d).
+    """Return mean cross-entropy + penalty / 2 * sum |w_c|^2 of a softmax head, and its gradient (classes, d).
 
     The logits are x.w_c - |w_c|^2 / 4, so the head is the Voronoi diagram of the points w_c / 2.
 
@@ -161,11 +157,11 @@ def voronoi_loss(w: Array, X: Array, targets: Array, penalty: float) -> tuple[fl
         w: weights (classes, d).
         X: rows (n, d).
         targets: their classes, one-hot (n, classes).
-        penalty: on the weights.
+        penalty: ridge penalty on the weights.
     """
     from scipy.special import log_softmax
 
     log_p = log_softmax(X @ w.T - 0.25 * (w**2).sum(axis=1), axis=1)
-    excess = (np.exp(log_p) - targets) / len(X)  # the gradient by the logits
+    excess = (np.exp(log_p) - targets) / len(X)  # the gradient w.r.t. the logits
     gradient: Array = excess.T @ X - 0.5 * excess.sum(axis=0)[:, None] * w + penalty * w
     return float(0.5 * penalty * (w**2).sum() - (targets * log_p).sum() / len(X)), gradient

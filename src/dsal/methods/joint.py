@@ -1,4 +1,4 @@
-"""Upper bounds: classifiers that keep the features of all phases and train on all of them again in every phase."""
+"""Upper bounds: classifiers that keep the features of all phases and retrain on all of them in every phase."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SAMPLES = {
 
 
 class _Joint(ArrayMethod):
-    """Keeps every sample."""
+    """A method that keeps every sample."""
 
     keeps_samples = True
     takes_returning_classes = True
@@ -45,7 +45,7 @@ class _Joint(ArrayMethod):
 
     def check_learned(self) -> None:
         if not np.isin(range(min(self.classes_seen, len(self.labels_) + 1)), self.labels_).all():
-            raise InputError("the labels are not those of classes 0, 1, 2 ... with samples of each")
+            raise InputError("expected labels of classes 0, 1, 2 ... with samples of each; some class has none")
 
     @abstractmethod
     def _fit(self, X: Features, y: NDArray[np.int64]) -> None:
@@ -53,12 +53,12 @@ class _Joint(ArrayMethod):
 
 
 class JointRidge(_Joint):
-    """Ridge regression on ACIL's expansion, solved anew from all samples: what ACIL must equal.
+    """Ridge regression on ACIL's expansion, solved from scratch on all samples; ACIL must equal it.
 
     Args:
         expansion_size: d_B.
         gamma: ridge penalty.
-        seed: of the expansion.
+        seed: seed of the expansion.
     """
 
     learned = keeps(**SAMPLES)
@@ -77,7 +77,7 @@ class JointRidge(_Joint):
         self._ridge = ridge
 
     def _scores(self, X: Array) -> Array:
-        if not self._ridge.classes_seen:  # the samples were loaded: they are all that is kept
+        if not self._ridge.classes_seen:  # restored from a file, which holds only the samples
             self._fit(self.samples_, self.labels_)
         return self._ridge._scores(X)
 
@@ -89,7 +89,7 @@ class JointLogistic(_Joint):
     """Multinomial logistic regression on the features (scikit-learn's), fitted to all samples.
 
     Args:
-        penalty: C of scikit-learn; larger fits closer.
+        penalty: scikit-learn's C; larger means less regularisation.
     """
 
     learned = keeps(**SAMPLES, weights_=MEANS, bias_=Kept("float64", ("classes",)))
@@ -98,7 +98,7 @@ class JointLogistic(_Joint):
     def __init__(self, *, penalty: float = 1.0) -> None:
         if penalty <= 0.0:
             raise InputError(f"penalty must be above 0, got {penalty}")
-        from sklearn.linear_model import LogisticRegression  # here, so that no phase's time includes the import
+        from sklearn.linear_model import LogisticRegression  # imported here to keep it out of the time of a phase
 
         super().__init__()
         self.penalty = penalty
@@ -110,11 +110,11 @@ class JointLogistic(_Joint):
         weights, bias = grown(self.weights_, classes, width), grown(self.bias_, classes)
         if classes > 1:
             self._model.coef_ = None
-            if classes > 2:  # begin where the last phase ended: the optimum is the same, and nearer
+            if classes > 2:  # warm start from the last phase: the same optimum, reached sooner
                 self._model.coef_, self._model.intercept_ = weights, bias
             self._model.fit(X.astype(np.float64), y)
             weights, bias = self._model.coef_, self._model.intercept_
-            if classes == 2:  # scikit-learn fits one row for the second class, against the first
+            if classes == 2:  # scikit-learn fits one row, the second class against the first
                 weights, bias = np.concatenate([-weights, weights]), np.concatenate([-bias, bias])
         self.weights_, self.bias_ = weights, bias
 

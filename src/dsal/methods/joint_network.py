@@ -1,4 +1,4 @@
-"""Joint training: in every phase, the network is trained on the images of all phases so far: the upper bound."""
+"""Joint training: every phase trains the network on the images of all phases so far, the upper bound."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dsal.methods.network.network import Output
 
 @dataclass(kw_only=True, eq=False)
 class JointNetwork(NetworkMethod):
-    """Cross-entropy over all classes so far, on all images so far, starting from the network of the phase before."""
+    """Cross-entropy over all classes so far, on all images so far, starting from the network of the previous phase."""
 
     def _memory(self) -> Exemplars:
         return Exemplars(None)

@@ -10,32 +10,27 @@ from torch import Tensor
 from torch.nn import functional
 
 from dsal.methods.contract import Phase
-from dsal.methods.network.exemplars import Exemplars
 from dsal.methods.network.heads import CosineHead
 from dsal.methods.network.losses import less_forget, margin_ranking
-from dsal.methods.network.method import NetworkMethod
 from dsal.methods.network.network import Output
+from dsal.methods.network.replay import ReplayMethod
 
 
 @dataclass(kw_only=True, eq=False)
-class LUCIR(NetworkMethod):
+class LUCIR(ReplayMethod):
     """A cosine head, features that keep their direction, and a margin between old samples and new classes.
 
     L = CE(o, y) + strength sqrt(old / new) (1 - cos(f, f_before)) + ranking of old exemplars against new classes. Old
-    rows of the head are frozen; new ones begin as the mean directions of their class. The original takes the ReLU away
+    rows of the head are frozen; new ones start as the mean directions of their class. The original removes the ReLU
     after the last block; here the network is the one that all methods share.
 
     Args:
-        exemplars_per_class: images kept of each class.
-        exemplar_bytes: bytes of all of them together; None for no limit.
         strength: weight of the less-forget term, before it grows with the number of old classes.
         ranking: weight of the ranking term.
-        margin: of the ranking.
-        negatives: new classes that an old sample is held against.
+        margin: margin of the ranking.
+        negatives: number of new classes that an old sample is ranked against.
     """
 
-    exemplars_per_class: int = 20
-    exemplar_bytes: int | None = None
     strength: float = 5.0
     ranking: float = 1.0
     margin: float = 0.5
@@ -44,26 +39,26 @@ class LUCIR(NetworkMethod):
     head = "cosine"
     has_teacher = True
 
-    def _memory(self) -> Exemplars:
-        return Exemplars(self.exemplars_per_class, self.exemplar_bytes)
-
     def _begin(self, phase: Phase) -> None:
         head = self._cosine()
-        self._freeze()
         rows = functional.normalize(self.features_of(phase.samples))
         labels = phase.samples.labels.to(rows.device)
         new = range(head.classes - head.groups[-1], head.classes)
         head.imprint([rows[labels == label].mean(dim=0) for label in new])
 
     def _freeze(self) -> None:
+        super()._freeze()
         self.network.head.freeze_old()
 
     def _loss(self, now: Output, before: Output | None, labels: Tensor, known: int) -> Tensor:
-        loss = functional.cross_entropy(now.logits, labels)
         if before is None:
-            return loss
-        head = self._cosine()
-        strength = self.strength * math.sqrt(known / (head.classes - known))
+            return functional.cross_entropy(now.logits, labels)
+        return self._weighted(now, before, labels, known, 1.0)
+
+    def _weighted(self, now: Output, before: Output, labels: Tensor, known: int, weight: float) -> Tensor:
+        """Return the loss with the less-forget term multiplied by ``weight``."""
+        loss, head = functional.cross_entropy(now.logits, labels), self._cosine()
+        strength = weight * self.strength * math.sqrt(known / (head.classes - known))
         ranked = margin_ranking(now.logits / head.scale, labels, known, self.margin, self.negatives)
         return loss + strength * less_forget(now.features, before.features) + self.ranking * ranked
 

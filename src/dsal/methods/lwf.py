@@ -13,10 +13,10 @@ from dsal.methods.network.network import Output
 
 @dataclass(kw_only=True, eq=False)
 class LwF(NetworkMethod):
-    """Cross-entropy over the new classes, and distillation of what the network before the phase says of new images.
+    """Cross-entropy over the new classes, and distillation of the previous network's output on new images.
 
-    L = CE(o[new], y) + strength KD_T(o[old], before). No image is kept: figures published under this name with 20
-    exemplars a class are another method's.
+    L = CE(o[new], y) + strength KD_T(o[old], before). No image is kept: results published under this name with 20
+    exemplars per class belong to another method.
 
     Args:
         strength: weight of the distillation.

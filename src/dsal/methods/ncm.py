@@ -1,4 +1,4 @@
-"""Nearest class mean: the floor that every other head on the same features has to beat."""
+"""Nearest class mean: the baseline that every other head on the same features should beat."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dsal.methods.features.moments import update_means
 
 
 class NCM(ArrayMethod):
-    """The class whose mean is nearest: score -|x - mean_c|^2, or the cosine of x and mean_c.
+    """Nearest class mean: the score is -|x - mean_c|^2, or the cosine of x and mean_c.
 
     Args:
         metric: ``euclidean`` or ``cosine``.
@@ -30,10 +30,6 @@ class NCM(ArrayMethod):
             raise UnknownNameError("metric", metric, ("euclidean", "cosine"))
         self.metric = metric
         self.counts_, self.means_ = nothing(0, dtype=np.int64), nothing()
-
-    @property
-    def classes_seen(self) -> int:
-        return len(self.means_)
 
     def _learn(self, X: Features, y: NDArray[np.int64], classes: Sequence[int]) -> None:
         rows = np.asarray(X, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""RanPAC's head: a Gaussian projection, and a ridge penalty chosen in each phase (McDonnell et al., NeurIPS 2023)."""
+"""RanPAC's head: a Gaussian projection and a ridge penalty chosen in each phase (McDonnell et al., NeurIPS 2023)."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ PENALTIES = tuple(10.0**e for e in range(-8, 9))
 
 
 class RanPAC(ArrayMethod):
-    """Ridge regression on relu(x P), entries of P drawn from N(0, 1): W = (G + penalty I)^-1 Q.
+    """Ridge regression on relu(x P), with entries of P drawn from N(0, 1): W = (G + penalty I)^-1 Q.
 
-    The penalty of a phase is the one of 1e-8 .. 1e8 with which a ridge on 80% of the phase's samples has the smallest
-    squared error on the other 20%: there is nothing left to tune. A phase of a single sample, which cannot be split,
-    keeps the penalty before.
+    The penalty of a phase is the one of 1e-8 .. 1e8 for which a ridge on 80% of the phase's samples has the smallest
+    squared error on the other 20%: nothing is left to tune. A phase with a single sample cannot be split and keeps the
+    previous penalty.
 
     Args:
         expansion_size: width of P.
-        seed: of P and of the split.
+        seed: seed of P and of the split.
     """
 
     learned = keeps(projection_=PROJECTION, gram_=GRAM, targets_=TARGETS, penalty_=Kept("float64", (), low=0))
@@ -45,10 +45,6 @@ class RanPAC(ArrayMethod):
         self.penalty_: Array = np.ones(())
         self._backend = backend_for("auto")
         self._weights: Tensor | None = None
-
-    @property
-    def classes_seen(self) -> int:
-        return int(self.targets_.shape[1])
 
     def _learn(self, X: Features, y: NDArray[np.int64], classes: Sequence[int]) -> None:
         projection = self.projection_
@@ -72,7 +68,7 @@ class RanPAC(ArrayMethod):
 
 
 def best_penalty(X: Array, y: Labels, projection: Array, backend: Backend) -> float:
-    """The penalty with which the first 80% of rows X (n, d_in) predict the classes y (n,) of the others best."""
+    """Return the penalty for which the first 80% of rows X (n, d_in) best predict the classes y (n,) of the others."""
     cut = max(int(0.8 * len(X)), 1)
     classes = int(y.max()) + 1
     penalties, weights = _ridge_path(X[:cut], one_hot(y[:cut], classes, backend), projection, backend)
@@ -85,7 +81,7 @@ def best_penalty(X: Array, y: Labels, projection: Array, backend: Backend) -> fl
 
 
 def _ridge_path(X: Array, targets: Tensor, projection: Array, backend: Backend) -> tuple[list[float], Tensor]:
-    """Weights for each penalty that float64 can take, side by side: (d x penalties * classes).
+    """Return the penalties that float64 can resolve and their weights, side by side: (d x penalties * classes).
 
     (X^T X + penalty I)^-1 X^T Y = X^T (X X^T + penalty I)^-1 Y: the smaller of the two matrices is factored.
     """
@@ -108,6 +104,8 @@ def _ridge_path(X: Array, targets: Tensor, projection: Array, backend: Backend) 
             solutions.append(backend.solve(factored(copy.copy_(square), penalty, backend), right))
             kept.append(penalty)
         except LinAlgError:
-            continue  # a penalty that drowns in rounding
+            continue  # the penalty is lost in rounding
+    if not solutions:
+        raise InputError("no ridge penalty makes the expanded features solvable: check them for extreme values")
     path = torch.cat(solutions, dim=1)
     return kept, backend.product(expanded.T, path) if few else path

@@ -1,4 +1,4 @@
-"""A linear head trained phase by phase with SGD, and nothing done about forgetting: the lower bound."""
+"""A linear head trained phase by phase with SGD, without any measure against forgetting: the lower bound."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class SGDHead(ArrayMethod):
     """Softmax regression over all classes seen, trained in each phase on that phase's samples alone.
 
     Args:
-        learning_rate: at the start of a phase; a cosine takes it to 0.
+        learning_rate: learning rate at the start of a phase, with a cosine decay to 0.
         epochs: passes over the samples of a phase.
-        weight_decay: of weights and bias.
-        seed: of the order of samples.
+        weight_decay: L2 penalty of weights and bias.
+        seed: seed of the order of samples.
     """
 
     learned = keeps(weights_=LINEAR)
@@ -33,10 +33,6 @@ class SGDHead(ArrayMethod):
         check_training(learning_rate, epochs, weight_decay)
         self.learning_rate, self.epochs, self.weight_decay, self.seed = learning_rate, epochs, weight_decay, seed
         self.weights_: NDArray[np.float32] = nothing(dtype=np.float32)  # (c, d + 1)
-
-    @property
-    def classes_seen(self) -> int:
-        return len(self.weights_)
 
     def _learn(self, X: Features, y: NDArray[np.int64], classes: Sequence[int]) -> None:
         seen = max(self.classes_seen, classes[-1] + 1)

@@ -17,9 +17,9 @@ from dsal.schema import Array as Kept
 class SLDA(ArrayMethod):
     """Class means, and one covariance S for all classes.
 
-    With L = ((1 - e) S + e I)^-1, class c scores x^T L mean_c - mean_c^T L mean_c / 2. S starts as scikit-learn's OAS
-    estimate of phase 0 and then runs on as the average of (x - mean_y)(x - mean_y)^T over all samples. Class means are
-    exact: a phase arrives as a whole, so no sample is measured against a mean that does not know it yet.
+    With L = ((1 - e) S + e I)^-1, the score of class c is x^T L mean_c - mean_c^T L mean_c / 2. S starts as
+    scikit-learn's OAS estimate of phase 0 and continues as the average of (x - mean_y)(x - mean_y)^T over all samples.
+    Class means are exact: a phase arrives as a whole, so no sample is compared with a mean that does not include it.
 
     Args:
         shrinkage: e.
@@ -32,14 +32,10 @@ class SLDA(ArrayMethod):
     def __init__(self, *, shrinkage: float = 1e-4) -> None:
         if not 0.0 < shrinkage <= 1.0:
             raise InputError(f"shrinkage must be above 0 and at most 1, got {shrinkage}")
-        from sklearn.covariance import oas  # here, so that no phase's time includes the import
+        from sklearn.covariance import oas  # imported here to keep it out of the time of a phase
 
         self.shrinkage, self._oas = shrinkage, oas
         self.counts_, self.means_, self.covariance_ = nothing(0, dtype=np.int64), nothing(), nothing()
-
-    @property
-    def classes_seen(self) -> int:
-        return len(self.means_)
 
     def _learn(self, X: Features, y: NDArray[np.int64], classes: Sequence[int]) -> None:
         rows, seen = np.asarray(X, dtype=np.float64), self.counts_.sum()

@@ -1,1 +1,1 @@
-"""What methods on frozen features are made of: the short form of the contract, distances, moments, ridges, heads."""
+"""Building blocks of methods on frozen features: base classes, distances, moments, ridges and heads."""

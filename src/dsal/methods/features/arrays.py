@@ -1,4 +1,4 @@
-"""What most methods on frozen features share: their whole memory is a few arrays."""
+"""The base class of methods on frozen features whose whole memory is a few arrays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from dsal.data.samples import Samples
 from dsal.errors import InputError
-from dsal.hints import fit, keyword_hints, plain
 from dsal.methods.contract import State
 from dsal.methods.features.method import FeatureMethod, Features
 from dsal.schema import Array as Kept
@@ -30,18 +29,18 @@ LINEAR = Kept("float32", ("classes", "features and a bias"))
 
 
 def keeps(**arrays: Kept) -> Mapping[str, Kept]:
-    """The arrays of a method by name, for :attr:`ArrayMethod.learned`."""
+    """Return the arrays of a method by name, for :attr:`ArrayMethod.learned`."""
     return arrays
 
 
 class ArrayMethod(FeatureMethod):
     """A method on features that keeps the arrays named in ``learned``, and its options under their own names.
 
-    A subclass sets the arrays in its constructor, with no rows yet, and afterwards in ``_learn`` alone.
+    A subclass sets the arrays in its constructor, without rows, and then only in ``_learn``.
     """
 
     learned: ClassVar[Mapping[str, Kept]]
-    """The arrays, and what they must be once something was learned; an axis may have the name of an option."""
+    """The arrays and their expected types and shapes after learning; an axis may have the name of an option."""
     keeps_samples: ClassVar[bool] = False
     dtype = np.float64
 
@@ -49,9 +48,16 @@ class ArrayMethod(FeatureMethod):
     def exemplar_free(self) -> bool:
         return not self.keeps_samples
 
+    @property
+    def classes_seen(self) -> int:
+        for name, kept in self.learned.items():
+            if kept.shape and "classes" in kept.shape:
+                return int(getattr(self, name).shape[kept.shape.index("classes")])
+        raise NotImplementedError("no array in `learned` has an axis 'classes': override `classes_seen`")
+
     @abstractmethod
     def _scores(self, X: Array) -> Array:
-        """Scores (n, classes_seen) of features (n, d); at least one class has been seen."""
+        """Return scores (n, classes_seen) of features (n, d); at least one class has been seen."""
 
     def _ready(self, samples: Samples | Features) -> Features:
         X = super()._ready(samples)
@@ -63,13 +69,11 @@ class ArrayMethod(FeatureMethod):
         return X
 
     def state(self) -> State:
-        options = {name: plain(name, getattr(self, name)) for name in keyword_hints(type(self))}
-        return State({name: getattr(self, name) for name in self.learned}, options)
+        return State({name: getattr(self, name) for name in self.learned}, self.options())
 
     @classmethod
     def from_state(cls: type[Own], state: State) -> Own:
-        hints = keyword_hints(cls)
-        method = cls(**{name: fit(name, value, hints[name]) for name, value in state.facts.items()})
+        method = cls.with_options(state.facts)
         if any(array.size for array in state.arrays.values() if array.ndim):
             sizes = {name: value for name, value in state.facts.items() if type(value) is int}
             check_arrays(state.arrays, cls.learned, sizes)
@@ -79,16 +83,16 @@ class ArrayMethod(FeatureMethod):
         return method
 
     def check_learned(self) -> None:
-        """Raise :class:`InputError` if arrays that were read from a file do not fit together; their shapes do."""
+        """Raise :class:`InputError` if arrays read from a file are inconsistent; their shapes are already checked."""
 
 
 def nothing(*shape: int, dtype: type = np.float64) -> NDArray[Any]:
-    """An array that is yet to be learned: of no rows, by default of no columns either."""
+    """Return an array that has not been learned yet: without rows, and by default without columns."""
     return np.zeros(shape or (0, 0), dtype=dtype)
 
 
 def grown(array: NDArray[Any], *shape: int) -> NDArray[Any]:
-    """A copy with zeros appended along each axis, up to ``shape``.
+    """Return a copy with zeros appended along each axis, up to ``shape``.
 
     >>> grown(np.array([[1, 2]]), 2, 3).tolist()
     [[1, 2, 0], [0, 0, 0]]

@@ -9,7 +9,7 @@ from dsal.methods.features.arrays import Array
 
 
 def unit_rows(X: Array) -> Array:
-    """Rows (n, d) scaled to length 1; a row of zeros stays.
+    """Scale rows (n, d) to length 1; a row of zeros is unchanged.
 
     >>> unit_rows(np.array([[3.0, 4.0], [0.0, 0.0]])).tolist()
     [[0.6, 0.8], [0.0, 0.0]]
@@ -19,23 +19,23 @@ def unit_rows(X: Array) -> Array:
 
 
 def squared_distances(X: Array, centres: Array) -> Array:
-    """|x - c|^2 for rows x (n, d) and centres (c, d): (n, c)."""
+    """Return |x - c|^2 for rows x (n, d) and centres (c, d): (n, c)."""
     squares: Array = (X**2).sum(1)[:, None] - 2.0 * X @ centres.T + (centres**2).sum(1)
     return np.maximum(squares, 0.0, out=squares)
 
 
 def floor_of(X: Array) -> Array:
-    """What makes the columns of phase 0 non-negative when it is subtracted: their minima, where below 0: (d,).
+    """Return the column minima of phase 0, at most 0 (d,); subtracting them makes the columns non-negative.
 
-    Features of a ReLU network that were standardised, (x - mean) / deviation, become x / deviation again, up to the
-    smallest x of the column, which is 0 or nearly so. Features that are non-negative stay what they are.
+    Standardised features of a ReLU network, (x - mean) / deviation, become x / deviation again, up to the smallest x of
+    the column, which is 0 or close to it. Non-negative features are unchanged.
     """
     lowest: Array = X.min(axis=0)
     return np.minimum(lowest, 0.0, out=lowest)
 
 
 def raised(X: Array, floor: Array, exponent: float) -> Array:
-    """(X - floor)^exponent, entry by entry (Tukey's ladder); what lies below the floor of phase 0 counts as 0.
+    """Return (X - floor)^exponent, elementwise (Tukey's ladder); values below the floor of phase 0 count as 0.
 
     >>> raised(np.array([[-1.0, 3.0]]), np.array([-1.0, -1.0]), 0.5).tolist()
     [[0.0, 2.0]]
@@ -44,6 +44,6 @@ def raised(X: Array, floor: Array, exponent: float) -> Array:
 
 
 def check_exponent(exponent: float) -> None:
-    """Refuse a power that is not in (0, 1]."""
+    """Raise :class:`InputError` if the power is not in (0, 1]."""
     if not 0.0 < exponent <= 1.0:
         raise InputError(f"power must be above 0 and at most 1, got {exponent}")

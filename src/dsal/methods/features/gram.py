@@ -1,7 +1,7 @@
-"""Ridge regression on relu(x P) whose penalty may change from phase to phase: sums are kept, and factored anew.
+"""Ridge regression on relu(x P) whose penalty may change between phases: it keeps sums and factors them again.
 
-:class:`dsal.ridge.Ridge` is cheaper, but has its penalty inside the factor that it keeps. Here the sums are
-G = sum of X^T X, a triangle packed into d (d + 1) / 2 numbers, and Q = sum of X^T Y (d x classes), in float64.
+:class:`dsal.ridge.Ridge` is cheaper, but its stored factor includes the penalty. Here the sums are G = sum of X^T X, a
+triangle packed into d (d + 1) / 2 numbers, and Q = sum of X^T Y (d x classes), in float64.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from dsal.errors import InputError
 from dsal.memory import require
 from dsal.methods.features.arrays import Array, Labels
 
-_BLOCK_BYTES = 2**25  # of one block of expanded rows
+_BLOCK_BYTES = 2**25  # size of a block of expanded rows
 
 
 def relu_blocks(X: Array, projection: Array, backend: Backend) -> Iterator[tuple[slice, Tensor]]:
-    """relu(X P) of X (n, d_in) with P (d_in, d), some rows at a time: (which rows, their expansion)."""
+    """Yield relu(X P) of X (n, d_in) with P (d_in, d) in blocks of rows: (slice of rows, their expansion)."""
     p = torch.from_numpy(projection).to(backend.device)
     step = max(_BLOCK_BYTES // (8 * projection.shape[1]), 64)
     for start in range(0, len(X), step):
@@ -32,9 +32,9 @@ def relu_blocks(X: Array, projection: Array, backend: Backend) -> Iterator[tuple
 def add_rows(
     gram: Array, targets: Array, X: Array, y: Labels, weight: Array, projection: Array, backend: Backend
 ) -> tuple[Array, Array]:
-    """G and Q with rows X (n, d_in) of classes y (n,) added, each as often as its weight (n,) says.
+    """Return G and Q with rows X (n, d_in) of classes y (n,) added, each multiplied by its weight (n,).
 
-    ``targets`` must have a column for each class; neither argument is changed.
+    ``targets`` must have a column for each class; ``gram`` and ``targets`` are not changed.
     """
     size = projection.shape[1]
     require(2 * backend.squares * 8 * size**2, backend.device, f"ridge regression with expansion_size={size}")
@@ -49,7 +49,7 @@ def add_rows(
 
 
 def solve(gram: Array, targets: Array, penalty: float, backend: Backend) -> Tensor:
-    """W = (G + penalty I)^-1 Q, (d x classes).
+    """Return W = (G + penalty I)^-1 Q, (d x classes).
 
     Raises:
         InputError: the penalty is too small for float64.
@@ -62,7 +62,7 @@ def solve(gram: Array, targets: Array, penalty: float, backend: Backend) -> Tens
 
 
 def relu_scores(X: Array, projection: Array, weights: Tensor, backend: Backend) -> Array:
-    """relu(X P) W for X (n, d_in): (n, classes)."""
+    """Return relu(X P) W for X (n, d_in): (n, classes)."""
     scores = np.empty((len(X), weights.shape[1]))
     for rows, x in relu_blocks(X, projection, backend):
         scores[rows] = backend.product(x, weights).cpu().numpy()
@@ -70,13 +70,13 @@ def relu_scores(X: Array, projection: Array, weights: Tensor, backend: Backend) 
 
 
 def factored(square: Tensor, penalty: float, backend: Backend) -> Tensor:
-    """The square (d x d), turned into the triangular factor of itself + penalty I, in place."""
+    """Replace the square (d x d) by the triangular factor of square + penalty I, in place, and return it."""
     square.diagonal().add_(penalty)
     backend.factor_(square)
     return square
 
 
 def one_hot(y: Labels, classes: int, backend: Backend) -> Tensor:
-    """(n x classes), float64."""
+    """Return the one-hot encoding of labels y (n,): (n x classes), float64."""
     labels = torch.from_numpy(y).to(backend.device)
     return (labels[:, None] == torch.arange(classes, device=backend.device)).double()

@@ -1,6 +1,6 @@
-"""A linear softmax head trained by stochastic gradient descent: what a network's last layer does by itself.
+"""A linear softmax head trained by stochastic gradient descent, like the last layer of a network on its own.
 
-The steps are written out: at this size, a general optimiser spends most of its time on itself.
+The steps are written out: at this size, most of the time of a general optimiser would be overhead.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MOMENTUM = 0.9
 
 
 def check_training(learning_rate: float, epochs: int, weight_decay: float) -> None:
-    """Refuse what :func:`train_linear` cannot use."""
+    """Raise :class:`InputError` if :func:`train_linear` cannot use these options."""
     if learning_rate <= 0.0 or epochs < 1 or weight_decay < 0.0:
         raise InputError(
             "learning_rate must be above 0, epochs 1 or more, weight_decay 0 or more; got "
@@ -36,16 +36,16 @@ def train_linear(
     weight_decay: float,
     random: np.random.RandomState,
 ) -> NDArray[np.float32]:
-    """Weights (c, d + 1) with the bias in the last column, after ``epochs`` with a cosine schedule.
+    """Return weights (c, d + 1) with the bias in the last column, after ``epochs`` with a cosine schedule.
 
     Args:
         X: samples (n, d).
         y: their classes (n,), below c.
         start: weights to begin with (c, d + 1).
         epochs: passes over the samples.
-        learning_rate: at the start.
-        weight_decay: of weights and bias.
-        random: the order of samples.
+        learning_rate: learning rate at the start.
+        weight_decay: L2 penalty of weights and bias.
+        random: random state for the order of samples.
     """
     rows = np.hstack([X, np.ones((len(X), 1))]).astype(np.float32)
     weights = start.astype(np.float32)
@@ -58,7 +58,7 @@ def train_linear(
             batch = order[first : first + BATCH]
             x = rows[batch]
             excess = _softmax(x @ weights.T)
-            excess[np.arange(len(batch)), y[batch]] -= 1.0  # the gradient of the cross-entropy by the logits
+            excess[np.arange(len(batch)), y[batch]] -= 1.0  # the gradient of the cross-entropy w.r.t. the logits
             velocity = MOMENTUM * velocity + excess.T @ x / np.float32(len(batch)) + weight_decay * weights
             weights -= 0.5 * learning_rate * (1.0 + math.cos(math.pi * step / steps)) * velocity
             step += 1
@@ -72,7 +72,7 @@ def _softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def linear_scores(X: Array, weights: NDArray[np.float32]) -> Array:
-    """X (n, d) through weights (c, d + 1): (n, c)."""
+    """Return scores (n, c) of X (n, d) for weights (c, d + 1)."""
     if X.shape[1] + 1 != weights.shape[1]:
         raise InputError(f"expected features of shape (n, {weights.shape[1] - 1}), got {X.shape}")
     return X @ weights[:, :-1].T.astype(np.float64) + weights[:, -1]

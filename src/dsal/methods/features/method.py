@@ -1,10 +1,10 @@
-"""The contract of a method in its short form: a phase is an array of features, learned in one step."""
+"""The short form of the method interface: a phase is an array of features, learned in one step."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 import torch
@@ -12,35 +12,51 @@ from numpy.typing import NDArray
 
 from dsal.data.samples import FeatureRows, Samples
 from dsal.errors import InputError
+from dsal.hints import fit, keyword_hints, plain
 from dsal.methods.contract import Method, Phase
 from dsal.progress import Progress
 
 Features = NDArray[Any]
-"""Rows of features, (n, d), as they come: float32, perhaps memory-mapped."""
+"""Rows of features, (n, d), as provided: float32, perhaps memory-mapped. A method that ``streams`` may also get
+:class:`~dsal.data.mapped.MappedRows`, and must slice the rows it needs."""
+
+Own = TypeVar("Own", bound="FeatureMethod")
 
 
 class FeatureMethod(Method):
     """A method that learns a phase of features at once.
 
-    A subclass has ``_learn(X, y, classes)`` and ``_scores(X)``. Whatever takes samples here also takes a plain array.
+    A subclass defines ``_learn(X, y, classes)`` and ``_scores(X)``. Samples may also be a plain array.
     """
 
     inputs = "features"
+    streams: ClassVar[bool] = False
+    """Whether ``_learn``, ``_scores`` and ``_predict`` slice their rows, so that the rows can stay on disk."""
     dtype: ClassVar[type[np.floating[Any]] | None] = None
-    """What features are converted to before they are scored; None leaves them as they are."""
+    """Type that features are converted to before scoring; None for no conversion."""
 
     def learn_rows(self, X: Features, y: NDArray[np.int64], classes: Sequence[int]) -> None:
         """Learn one phase: features X (n, d) of positions y (n,) among ``classes``; see :meth:`Method.learn`."""
         for _ in self.learn(Phase(0, classes, FeatureRows(X, torch.from_numpy(y)))):
             pass
 
+    def options(self) -> dict[str, Any]:
+        """Return the options by name, as JSON values."""
+        return {name: plain(name, getattr(self, name)) for name in keyword_hints(type(self))}
+
+    @classmethod
+    def with_options(cls: type[Own], options: Mapping[str, Any]) -> Own:
+        """Return a new method with the options that :meth:`options` returned."""
+        hints = keyword_hints(cls)
+        return cls(**{name: fit(name, value, hints[name]) for name, value in options.items()})
+
     def _steps(self, phase: Phase) -> Iterator[Progress]:
-        self._learn(_array(phase.samples), phase.samples.labels.numpy(), phase.classes)
-        yield from ()  # one step, at whose end the phase is over: there is nothing to resume inside it
+        self._learn(self._array(phase.samples), phase.samples.labels.numpy(), phase.classes)
+        yield from ()  # no progress: the phase is learned in one step, and cannot be resumed within it
 
     @abstractmethod
     def _learn(self, X: Features, y: NDArray[np.int64], classes: Sequence[int]) -> None:
-        """Learn one phase whose arguments have been checked."""
+        """Learn one phase; the arguments have been validated."""
 
     def scores(self, samples: Samples | Features) -> NDArray[np.floating[Any]]:
         return self._scores(self._ready(samples))
@@ -50,23 +66,22 @@ class FeatureMethod(Method):
 
     @abstractmethod
     def _scores(self, X: Any) -> NDArray[np.floating[Any]]:
-        """Scores (n, classes_seen) of features (n, d); at least one class has been seen."""
+        """Return scores (n, classes_seen) of features (n, d); at least one class has been seen."""
 
     def _predict(self, X: Any) -> NDArray[np.int64]:
-        """The class of the largest score (n,); overridden by a method that finds it faster."""
+        """Return the class with the largest score (n,); override this if there is a faster way."""
         best: NDArray[np.int64] = self._scores(X).argmax(axis=1)
         return best
 
     def _ready(self, samples: Samples | Features) -> Features:
         if not self.classes_seen:
             raise InputError("nothing has been learned yet")
-        return _array(samples) if self.dtype is None else np.asarray(_array(samples), dtype=self.dtype)
+        return self._array(samples) if self.dtype is None else np.asarray(self._array(samples), dtype=self.dtype)
 
-
-def _array(samples: Samples | Features) -> Features:
-    """The features as one array (n, d)."""
-    if isinstance(samples, np.ndarray):
-        return samples
-    if not isinstance(samples, FeatureRows):
-        raise InputError(f"expected features, got {type(samples).__name__}: extract them with a backbone first")
-    return samples.x
+    def _array(self, samples: Samples | Features) -> Features:
+        """Return the features as one array (n, d)."""
+        if isinstance(samples, np.ndarray):
+            return samples
+        if not isinstance(samples, FeatureRows):
+            raise InputError(f"expected features, got {type(samples).__name__}: extract them with a backbone first")
+        return cast(Features, samples.x) if self.streams else np.asarray(samples.x)

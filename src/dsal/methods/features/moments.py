@@ -1,7 +1,7 @@
-"""Counts, means and scatter of classes, exact however a class's samples are cut into phases.
+"""Counts, means and scatter of classes, exact however the samples of a class are split into phases.
 
 With a samples of mean m before a phase, and b samples of mean m' in it, the mean after it is m + (m' - m) b / (a + b),
-and the scatter, the sum of (x - mean)(x - mean)^T, grows by that of the new samples about m' plus
+and the scatter, the sum of (x - mean)(x - mean)^T, grows by the scatter of the new samples about m' plus
 (m' - m)(m' - m)^T a b / (a + b).
 """
 
@@ -16,14 +16,14 @@ from dsal.methods.features.arrays import Array, Labels, grown
 
 
 def update_means(X: Array, y: Labels, classes: Sequence[int], counts: Labels, means: Array) -> tuple[Labels, Array]:
-    """Counts (c,) and means (c, d) of all classes seen after a phase.
+    """Return counts (c,) and means (c, d) of all classes seen after a phase.
 
     Args:
         X: samples of the phase (n, d).
         y: their classes (n,).
-        classes: of the phase, ascending.
-        counts: samples before it, of each class seen before (c,).
-        means: and their means (c, d).
+        classes: classes of the phase, ascending.
+        counts: number of earlier samples of each class seen before (c,).
+        means: means of these samples (c, d).
 
     Raises:
         InputError: a class of the phase has no samples.
@@ -40,7 +40,7 @@ def update_means(X: Array, y: Labels, classes: Sequence[int], counts: Labels, me
 
 
 def added_scatter(X: Array, y: Labels, label: int, counts: Labels, means: Array) -> Array:
-    """What the samples of one class in a phase add to its scatter (d, d); arguments as they were before the phase."""
+    """Return the increase of a class's scatter (d, d) in a phase; ``counts`` and ``means`` are those before it."""
     rows = X[y == label]
     now = rows.mean(axis=0)
     scatter: Array = (rows - now).T @ (rows - now)

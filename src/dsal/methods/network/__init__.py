@@ -1,1 +1,1 @@
-"""What methods that train a network in every phase are made of: a growing network, exemplars, losses, one loop."""
+"""Building blocks of methods that train a network in every phase: a growing network, exemplars, losses, one loop."""

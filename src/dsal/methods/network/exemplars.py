@@ -1,4 +1,4 @@
-"""Images kept from earlier phases, the best of each class first, within a budget."""
+"""Images kept from earlier phases within a budget, the best of each class first."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from dsal.errors import InputError
 
 
 def herd(features: Tensor, count: int) -> Tensor:
-    """Rows (count,) whose running mean follows the mean of all rows most closely, greedily (iCaRL, algorithm 4).
+    """Choose rows (count,) greedily so that their running mean is closest to the mean of all (iCaRL, algorithm 4).
 
     Args:
         features: (n, d); scaled to length 1 first.
-        count: rows to choose; all of them where there are fewer.
+        count: number of rows to choose; all of them if there are fewer.
     """
     rows = functional.normalize(features.double())
     mean, total = rows.mean(dim=0), torch.zeros_like(rows[0])
@@ -34,13 +34,14 @@ class Exemplars:
     """Images with their labels, each class in order of importance.
 
     Args:
-        per_class: images of a class; None for all.
-        budget: bytes of all images together; None for no limit. What more classes leave too little room for, goes.
+        per_class: images per class; None for all.
+        budget: bytes of all images together; None for no limit. As classes arrive, images that no longer fit are
+            dropped.
     """
 
     def __init__(self, per_class: int | None, budget: int | None = None) -> None:
         if (per_class is not None and per_class < 0) or (budget is not None and budget < 0):
-            raise InputError(f"exemplars a class and their bytes must be 0 or more, got {per_class} and {budget}")
+            raise InputError(f"exemplars per class and their bytes must be 0 or more, got {per_class} and {budget}")
         self.per_class, self.budget = per_class, budget
         self.data: ImageData | None = None
 
@@ -49,25 +50,32 @@ class Exemplars:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the pixels that are kept."""
+        """Bytes of the stored pixels."""
         return 0 if self.data is None else self.data.images.nbytes
 
     def allowed(self, classes: int, image_bytes: int) -> int | None:
-        """Images of a class that fit, when so many classes share the budget; None for any number."""
+        """Return how many images per class fit if ``classes`` share the budget; None for any number."""
         limits = [] if self.per_class is None else [self.per_class]
         if self.budget is not None:
             limits.append(self.budget // (classes * image_bytes))
         return min(limits, default=None)
 
     def add(self, data: ImageData, classes: int) -> None:
-        """Keep images of new classes, most important first within each, and drop what no longer fits.
+        """Add images of new classes, most important first within each, and drop what no longer fits.
 
         Args:
-            data: their images.
-            classes: the number of classes that share the budget from now on.
+            data: images of the new classes.
+            classes: number of classes that share the budget from now on.
         """
         both = [part for part in (self.data, data) if part is not None]
         images, labels = torch.cat([part.images for part in both]), torch.cat([part.labels for part in both])
-        most = self.allowed(classes, images[0].nbytes) if len(images) else None
+        self.data = ImageData(images, labels)
+        self.cut(self.allowed(classes, images[0].nbytes) if len(images) else None)
+
+    def cut(self, most: int | None) -> None:
+        """Keep only the ``most`` most important images of each class; None for all."""
+        if self.data is None or not len(self.data):
+            return
+        images, labels = self.data.images, self.data.labels
         rows = torch.cat([torch.nonzero(labels == label).flatten()[:most] for label in labels.unique()])
         self.data = ImageData(images[rows].contiguous(), labels[rows].contiguous())

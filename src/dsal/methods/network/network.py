@@ -1,8 +1,8 @@
-"""A network whose head grows: uint8 images to features, maps by depth, and scores of all classes so far."""
+"""A network with a growing head: uint8 images to features, maps at each stage, and scores of all classes so far."""
 
 from __future__ import annotations
 
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Generator, Tensor, nn
@@ -14,7 +14,7 @@ from dsal.methods.network.heads import HEADS, Head, LinearHead
 
 
 class Output(NamedTuple):
-    """What a network says of n images."""
+    """The output of a network for n images."""
 
     logits: Tensor  # (n, classes)
     features: Tensor  # (n, d)
@@ -22,38 +22,43 @@ class Output(NamedTuple):
 
 
 class GrowingNetwork(nn.Module):
-    """A body of a known architecture and a head.
+    """A body of a registered architecture and a head.
 
     Args:
         architecture: name of the body.
         in_channels: 3 for colour images, 1 for grey ones.
         head: name of the head.
+        options: options of the head.
     """
 
     pixel_mean: Tensor
     pixel_std: Tensor
 
-    def __init__(self, architecture: str, in_channels: int, head: str) -> None:
+    def __init__(self, architecture: str, in_channels: int, head: str, **options: Any) -> None:
         super().__init__()
         self.architecture = architecture
         self.body = ARCHITECTURES.get(architecture)(in_channels)
         mapped = cast(MappedNetwork, self.body)
         self._stage_ends = mapped.stage_ends
-        self.head: Head = HEADS.get(head)(mapped.channels[self._stage_ends[-1]])
+        self.head: Head = HEADS.get(head)(mapped.channels[self._stage_ends[-1]], **options)
         self.register_buffer("pixel_mean", torch.zeros(1, in_channels, 1, 1))
         self.register_buffer("pixel_std", torch.ones(1, in_channels, 1, 1))
 
     def normalise(self, images: Tensor) -> Tensor:
-        """Turn uint8 images (n, c, h, w) into the float32 input of the network."""
+        """Convert uint8 images (n, c, h, w) to the float32 input of the network."""
         x = (images.float() / 255 - self.pixel_mean) / self.pixel_std
         return x.contiguous(memory_format=torch.channels_last)
 
-    def forward(self, x: Tensor) -> Output:
-        """Normalised images (n, c, h, w) through body and head."""
+    def features(self, x: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Return features (n, d) of normalised images (n, c, h, w), and the maps at the end of each stage."""
         ends = [image for name, image in cast(MappedNetwork, self.body).maps(x) if name in self._stage_ends]
-        features = ends[-1].mean(dim=(2, 3)).float()
-        with torch.autocast(x.device.type, enabled=False):  # the head is small: it need not be fast, but exact
-            return Output(self.head(features), features, tuple(ends))
+        return ends[-1].mean(dim=(2, 3)).float(), tuple(ends)
+
+    def forward(self, x: Tensor) -> Output:
+        """Run normalised images (n, c, h, w) through body and head."""
+        features, ends = self.features(x)
+        with torch.autocast(x.device.type, enabled=False):  # the head is small: precision matters more than speed
+            return Output(self.head(features), features, ends)
 
     def grow(self, classes: int, generator: Generator) -> None:
         """Add outputs for new classes."""
@@ -62,9 +67,9 @@ class GrowingNetwork(nn.Module):
         self.head.to(device)
 
     @classmethod
-    def of(cls, backbone: Backbone, head: str) -> GrowingNetwork:
-        """Return the body of a trained backbone, with a head that has no classes yet."""
-        network = cls(backbone.card.architecture, backbone.card.in_channels, head)
+    def of(cls, backbone: Backbone, head: str, **options: Any) -> GrowingNetwork:
+        """Return a network with the body of a trained backbone and a head without classes."""
+        network = cls(backbone.card.architecture, backbone.card.in_channels, head, **options)
         network.body.load_state_dict(backbone.network.state_dict())
         network.pixel_mean.copy_(backbone.pixel_mean)
         network.pixel_std.copy_(backbone.pixel_std)
@@ -72,9 +77,9 @@ class GrowingNetwork(nn.Module):
 
     @torch.no_grad()
     def adopt(self, weight: Tensor, bias: Tensor) -> bool:
-        """Take over the head (classes, d) of base training, where it fits; says whether it did."""
+        """Copy the head (classes, d) of base training if it fits; return whether it did."""
         head = self.head
-        if not isinstance(head, LinearHead) or head.groups != [len(weight)]:
+        if not isinstance(head, LinearHead) or [rows.shape for rows in head.weights] != [weight.shape]:
             return False
         head.weights[0].copy_(weight)
         head.biases[0].copy_(bias)
