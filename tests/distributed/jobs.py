@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from dsal import DSALClassifier
-from dsal.data import Scenario, load_dataset
+from dsal.data import FileData, Scenario, load_dataset
+from dsal.data.class_folders import list_classes
 from dsal.data.features import FeatureSet, read_features
 from dsal.distributed import current, joined
 from dsal.features import extract_dataset
@@ -23,7 +24,7 @@ from dsal.gathering import reduce_triangle_
 from dsal.images import ImageModel
 from dsal.methods import METHODS
 from dsal.store import save_tensors
-from dsal.training import BaseTraining, Recipe, load_checkpoint, save_checkpoint
+from dsal.training import BaseTraining, Batch, Forward, Recipe, load_checkpoint, save_checkpoint
 
 SAMPLE = Path(__file__).parents[1] / "data" / "cifar100-sample.safetensors"
 CLASSES = (7, 3, 11, 2, 5, 19, 23, 29, 31, 37)
@@ -75,7 +76,7 @@ def pictures(weights: Path, folder: Path) -> dict[str, NDArray[Any]]:
     some = replace(data, train=data.train.take(slice(70)), test=data.test.take(slice(3)))
     features = extract_dataset(model.backbone, some, batch_size=16)
     lesson = model.learn(folder)
-    found = {"train": features.train_x, "test": features.test_x, "usual": model.usual.counts}
+    found = {"train": features.train_x, "test": features.test_x, "usual": model.reference.counts}
     return {**found, "coefficients": model.classifier.coef_main_, "accuracy": np.array(lesson.loo_accuracy)}
 
 
@@ -115,6 +116,33 @@ def weights_of(made: BaseTraining) -> dict[str, NDArray[Any]]:
     return {f"weights.{name}": value.numpy() for name, value in made.backbone({}).state_dict().items()}
 
 
+def streamed(out: str, folder: str) -> None:
+    """Train on image files for one epoch; every rank leaves the batches it has read, and the loss of all."""
+    team, listed, seen = current(), list_classes(Path(folder)), []
+    made = BaseTraining(
+        FileData(listed.paths, torch.from_numpy(listed.numbers), size=16),
+        dataset="photos",
+        classes=(0, 1, 2, 3),
+        class_order="natural",
+        architecture="resnet32",
+        recipe=replace(RECIPE, epochs=1, crop="resized", jitter=0.3, mixup=0.0, rotation_share=0.0, sizes=((0.5, 12),)),
+        device=torch.device("cpu"),
+        sync_batchnorm=True,
+        team=team,
+        workers=2,
+    )
+    loss = made.fit.loss
+
+    def spied(forward: Forward, batch: Batch) -> tuple[Tensor, int]:
+        seen.append(batch.images.numpy().copy())
+        return loss(forward, batch)
+
+    made.fit.loss = spied
+    losses = np.array([result.loss for result in made.epochs()])
+    answers = {"losses": losses, **{f"batch{step}": images for step, images in enumerate(seen)}}
+    save_tensors(Path(out) / f"{team.size}-{team.rank}.safetensors", answers, {})
+
+
 def everything(out: str, weights: str, folder: str) -> None:
     """All of the above; every rank leaves its own answers."""
     team = current()
@@ -135,7 +163,7 @@ def everything(out: str, weights: str, folder: str) -> None:
 def interrupted(out: str) -> None:
     """Train on from a checkpoint, or through the first epoch, whose end rank 1 does not survive."""
     team, made, checkpoint = current(), training(), Path(out) / "checkpoint"
-    resumed = team.told(checkpoint.exists)
+    resumed = team.broadcast_result(checkpoint.exists)
     if resumed:
         load_checkpoint(checkpoint, made)
     for result in made.epochs():

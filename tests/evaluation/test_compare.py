@@ -11,7 +11,7 @@ from dsal.data.features import FeatureSet
 from dsal.errors import FileFormatError, InputError
 from dsal.evaluation.compare import plan, read_tuning, tune_once
 from dsal.evaluation.experiment import Experiment, settle
-from dsal.evaluation.trials import base_ground
+from dsal.evaluation.trials import base_tuning_data
 
 COMMON = Experiment(options={"expansion_size": 16}, seeds=(3, 4))
 
@@ -31,19 +31,19 @@ def test_every_method_gets_the_options_and_seeds_it_takes(tmp_path: Path) -> Non
 
 def test_a_method_is_tuned_once(tmp_path: Path, sample: FeatureSet) -> None:
     experiment = Experiment(method="ncm", phases=5)
-    ground = base_ground(settle(experiment, sample))
-    trials = list(tune_once(experiment, ground, tmp_path))
+    data = base_tuning_data(settle(experiment, sample))
+    trials = list(tune_once(experiment, data, tmp_path))
     found = read_tuning(tmp_path)["ncm"]
     assert found["trials"] == [{"options": dict(t.options), "accuracy": t.accuracy} for t in trials]
     assert found["chosen"] == dict(max(trials, key=lambda t: t.accuracy).options)
-    assert list(tune_once(experiment, ground, tmp_path)) == []
-    other = base_ground(settle(replace(experiment, base_classes=60), sample))
+    assert list(tune_once(experiment, data, tmp_path)) == []
+    other = base_tuning_data(settle(replace(experiment, base_classes=60), sample))
     assert len(list(tune_once(experiment, other, tmp_path))) == len(trials)
 
 
 def test_tuning_that_was_stopped_midway_leaves_nothing(tmp_path: Path, sample: FeatureSet) -> None:
     experiment = Experiment(method="ncm", phases=5)
-    next(tune_once(experiment, base_ground(settle(experiment, sample)), tmp_path))
+    next(tune_once(experiment, base_tuning_data(settle(experiment, sample)), tmp_path))
     assert read_tuning(tmp_path) == {}
 
 

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsal.evaluation import metrics
+from dsal.evaluation.confusion import Confusion
 
 GROUPS = (range(0, 3), range(3, 4), range(4, 6))
 
@@ -32,6 +33,11 @@ def test_all_metrics_follow_their_definitions(seed: int) -> None:
     counts = [metrics.confusion_counts(*pair, group.stop) for pair, group in zip(pairs, GROUPS, strict=True)]
     a = {(k, j): share(pairs[k], GROUPS[j]) for k in range(3) for j in range(k + 1)}
     overall = [share(pair, range(group.stop)) for pair, group in zip(pairs, GROUPS, strict=True)]
+    tallies = [metrics.Tally.of(c) for c in counts]
+    for metric in (metrics.forgetting, metrics.backward_transfer):
+        assert metric(tallies, GROUPS) == metric(counts, GROUPS)
+    for dense in counts:
+        np.testing.assert_array_equal(Confusion.of(dense).dense(), dense)
     assert metrics.average_accuracy(counts) == pytest.approx(sum(overall) / 3)
     assert metrics.accuracy(counts[2]) == pytest.approx(overall[2])
     assert metrics.base_accuracy(counts[2], GROUPS[0]) == pytest.approx(a[2, 0])

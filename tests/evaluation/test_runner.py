@@ -18,9 +18,10 @@ from dsal.errors import FileFormatError, InputError, LeakError, UnknownNameError
 from dsal.evaluation import metrics
 from dsal.evaluation.config import read_config
 from dsal.evaluation.experiment import Experiment, Setting, prepare
-from dsal.evaluation.results import comparable, read_results
+from dsal.evaluation.results import comparable, kept_tests, read_results
 from dsal.evaluation.runner import is_finished, run_experiment
 from dsal.report.page import build_report
+from dsal.report.runs import read_runs
 
 
 def silent(what: str, done: int, total: int) -> None:
@@ -161,6 +162,29 @@ def test_fewer_tests_are_some_of_all_tests(sample_file: Path, tmp_path: Path, ev
         counts = [file[f"seed0_phase{k}"] for k in tested]
     assert document["forgetting"]["mean"] == metrics.forgetting(counts, groups)
     assert build_report([out], out).is_file()
+
+
+def test_confusion_counts_of_some_tests_alone(sample_file: Path, tmp_path: Path) -> None:
+    experiment = Experiment(dataset=str(sample_file), phases=50, options={"expansion_size": 32}, seeds=(0, 1))
+    everything = finish(prepare(replace(experiment, confusions=1000), silent), tmp_path / "all")
+    setting, out = prepare(replace(experiment, confusions=4), silent), tmp_path / "some"
+    steps = run_experiment(setting, out, checkpoint_seconds=0)
+    for _ in range(20):
+        next(steps)
+    steps.close()
+    document = finish(setting, out, resume=True)
+    same = {**comparable(everything), "config": document["config"], "provenance": comparable(document)["provenance"]}
+    assert comparable(document) == {**same, "stored_bytes": document["stored_bytes"]}
+    with np.load(out / "confusion.npz") as some, np.load(tmp_path / "all" / "confusion.npz") as all_of_them:
+        assert len(all_of_them.files) == 2 * 51
+        assert set(some.files) == {f"seed{seed}_phase{k}" for seed in (0, 1) for k in (0, 17, 33, 50)}
+        assert all((some[name] == all_of_them[name]).all() for name in some.files)
+    assert [read_runs([out])[0].phases[k].number for k in kept_tests(document)] == [0, 17, 33, 50]
+    assert build_report([out], out).is_file()
+    bare = finish(prepare(replace(experiment, confusions=0), silent), tmp_path / "none")
+    assert bare["forgetting"] == everything["forgetting"]
+    assert not (tmp_path / "none" / "confusion.npz").exists()
+    assert build_report([tmp_path / "none"], tmp_path / "none").is_file()
 
 
 def test_acil_does_not_depend_on_the_number_of_phases(sample_file: Path, tmp_path: Path) -> None:

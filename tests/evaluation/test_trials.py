@@ -9,7 +9,7 @@ import pytest
 from dsal.data.features import FeatureSet
 from dsal.errors import LeakError
 from dsal.evaluation.experiment import Experiment, settle
-from dsal.evaluation.trials import BUDGET, Trial, base_ground, best, proxy_ground, tune
+from dsal.evaluation.trials import BUDGET, Trial, base_tuning_data, best, proxy_tuning_data, tune
 from dsal.methods import METHODS
 
 
@@ -26,11 +26,11 @@ def test_no_method_has_more_than_the_budget_and_all_begin_with_their_defaults(na
 
 
 def test_a_fifth_of_each_base_class_is_held_out(sample: FeatureSet) -> None:
-    ground = base_ground(settle(Experiment(phases=10), sample))
-    samples = ground.samples
+    data = base_tuning_data(settle(Experiment(phases=10), sample))
+    samples = data.samples
     np.testing.assert_array_equal(np.bincount(samples.train.labels), [16] * 50)
     np.testing.assert_array_equal(np.bincount(samples.test.labels), [4] * 50)
-    assert [len(phase) for phase in ground.scenario.phases] == [25, 5, 5, 5, 5, 5]
+    assert [len(phase) for phase in data.scenario.phases] == [25, 5, 5, 5, 5, 5]
     used = [row.tobytes() for row in (*samples.train.x, *samples.test.x)]
     assert len(set(used)) == len(used) == 1000  # no row twice: what is held out is not learned
     assert set(used) == {row.tobytes() for row in sample.train_x[sample.train_y < 50]}
@@ -39,7 +39,7 @@ def test_a_fifth_of_each_base_class_is_held_out(sample: FeatureSet) -> None:
 def test_base_classes_may_be_any(sample: FeatureSet) -> None:
     generic = replace(sample, backbone={**sample.backbone, "seen_classes": None})
     setting = settle(Experiment(phases=10, class_order="1993"), generic)
-    samples = base_ground(setting).samples
+    samples = base_tuning_data(setting).samples
     used = {row.tobytes() for row in (*samples.train.x, *samples.test.x)}
     assert used == {row.tobytes() for row in sample.train_x[np.isin(sample.train_y, setting.scenario.labels(0))]}
 
@@ -50,18 +50,18 @@ def test_neither_test_data_nor_later_classes_take_part(sample: FeatureSet) -> No
     other = replace(
         sample, train_x=np.where(later[:, None], np.float32(9.0), sample.train_x), test_x=np.zeros_like(sample.test_x)
     )
-    first, second = (list(tune(experiment, base_ground(settle(experiment, data)))) for data in (sample, other))
+    first, second = (list(tune(experiment, base_tuning_data(settle(experiment, data)))) for data in (sample, other))
     assert first == second
     assert len(first) == len(METHODS.get("acil").trials)
 
 
 def test_a_proxy_is_dealt_by_what_its_backbone_has_seen(sample: FeatureSet) -> None:
-    ground = proxy_ground(sample)
-    assert [len(phase) for phase in ground.scenario.phases] == [50, 10, 10, 10, 10, 10]
-    trials = list(tune(Experiment(method="ncm"), ground))
+    data = proxy_tuning_data(sample)
+    assert [len(phase) for phase in data.scenario.phases] == [50, 10, 10, 10, 10, 10]
+    trials = list(tune(Experiment(method="ncm"), data))
     assert 55 < best(trials).accuracy < 70  # the test part is what it says, not the training part
     with pytest.raises(LeakError):
-        proxy_ground(replace(sample, backbone={**sample.backbone, "seen_classes": [0, 1, 99]}))
+        proxy_tuning_data(replace(sample, backbone={**sample.backbone, "seen_classes": [0, 1, 99]}))
 
 
 def test_of_equals_the_first_wins() -> None:
@@ -72,5 +72,5 @@ def test_of_equals_the_first_wins() -> None:
 @pytest.mark.parametrize(("base", "sizes"), [(1, [1]), (2, [1, 1]), (7, [4, 1, 1, 1])])
 def test_few_base_classes_make_few_phases(base: int, sizes: list[int], sample: FeatureSet) -> None:
     generic = replace(sample, backbone={**sample.backbone, "seen_classes": None})
-    ground = base_ground(settle(Experiment(phases=3, base_classes=base), generic))
-    assert [len(phase) for phase in ground.scenario.phases] == sizes
+    data = base_tuning_data(settle(Experiment(phases=3, base_classes=base), generic))
+    assert [len(phase) for phase in data.scenario.phases] == sizes

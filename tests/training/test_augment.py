@@ -127,3 +127,30 @@ def test_geometric_operations_move_pixels_where_they_should(images: Tensor) -> N
     sheared = augment._shear_x(x, one, one)
     assert not torch.equal(sheared, x)
     assert torch.equal(augment._shear_y(x.mT, one, one), sheared.mT)
+
+
+def test_colour_jitter_is_brightness_contrast_and_saturation(images: Tensor) -> None:
+    draws = [1 + 0.4 * (2 * torch.rand(40, generator=g) - 1) for g in [generator(3)] for _ in range(3)]
+    out = augment.colour_jitter(images, 0.4, generator(3))
+    for number, (before, after) in enumerate(zip(images, out, strict=True)):
+        image = as_pil(before)
+        for enhance, factors in zip(
+            (ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color), draws, strict=True
+        ):
+            image = enhance(image).enhance(float(factors[number]))
+        assert (from_pil(image).int() - after.int()).abs().max() <= 3  # Pillow rounds after each of the three
+    part = augment.Part(40, slice(1, None, 3))
+    assert torch.equal(augment.colour_jitter(images[1::3], 0.4, generator(3), part), out[1::3])
+    assert torch.equal(
+        augment.crop_flip(images[1::3], generator(3), part=part), augment.crop_flip(images, generator(3))[1::3]
+    )
+
+
+def test_the_order_of_memory_does_not_matter(images: Tensor) -> None:
+    """Images from files come as (n, h, w, c) in memory."""
+    turned = images.contiguous(memory_format=torch.channels_last)
+    level, sign = torch.rand(40, generator=generator()), torch.ones(40)
+    for operation in augment.OPERATIONS:
+        torch.testing.assert_close(operation(turned.float(), level, sign), operation(images.float(), level, sign))
+    assert torch.equal(augment.cutout(turned, 8, generator()), augment.cutout(images, 8, generator()))
+    assert torch.equal(augment.crop_flip(turned, generator()), augment.crop_flip(images, generator()))

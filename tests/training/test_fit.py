@@ -1,6 +1,7 @@
 """The loop by itself: any loss, any samples, stopped after any step."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -52,16 +53,17 @@ def same(one: nn.Module, other: nn.Module) -> bool:
     return all(torch.equal(value, theirs[name]) for name, value in one.state_dict().items())
 
 
-@pytest.mark.parametrize("stop", [1, 4, 5, 7, 14, 15])
-def test_stopped_after_any_step_it_ends_with_the_same_weights(images: ImageData, stop: int) -> None:
-    unbroken, first = made(images), made(images)
+@pytest.mark.parametrize(("stop", "optimiser"), [*((stop, "muon") for stop in (1, 4, 5, 7, 14, 15)), (7, "adam")])
+def test_stopped_after_any_step_it_ends_with_the_same_weights(images: ImageData, stop: int, optimiser: str) -> None:
+    recipe = replace(RECIPE, optimiser=optimiser)
+    unbroken, first = made(images, recipe=recipe), made(images, recipe=recipe)
     assert [progress.done for progress in unbroken.steps()] == list(range(1, 16))
     for _ in islice(first.steps(), stop):
         pass
     weights = {name: value.clone() for name, value in first.module.state_dict().items()}
     arrays, facts = first.arrays(), first.facts()
     list(islice(first.steps(), 2))  # what was said of the state is not touched by what comes after
-    second = made(images)
+    second = made(images, recipe=recipe)
     second.module.load_state_dict(weights)
     second.restore(arrays, facts)
     assert len(list(second.steps())) == 15 - stop

@@ -18,6 +18,7 @@ from dsal.data import ImageData, load_dataset
 from dsal.errors import FileFormatError, InputError
 from dsal.store import load_tensors
 from dsal.training import RECIPES, BaseTraining, Recipe, load_checkpoint, save_checkpoint
+from dsal.training.fit import Batch
 
 # Everything a recipe can ask for, at a size that trains in seconds.
 RICH = Recipe(
@@ -96,6 +97,17 @@ def test_a_checkpoint_continues_to_the_same_weights(
     load_checkpoint(path, second)
     assert [result.epoch for result in second.epochs()] == list(range(stop + 1, RICH.epochs + 1))
     assert same(weights(second), weights(finished))
+
+
+def test_a_checkpoint_holds_what_adam_remembers(data: ImageData, tmp_path: Path) -> None:
+    recipe = Recipe(epochs=2, batch_size=60, optimiser="adam", lr=1e-3)
+    unbroken, first, second = (training(data, recipe) for _ in range(3))
+    list(unbroken.epochs())
+    next(iter(first.epochs()))
+    save_checkpoint(tmp_path / "checkpoint", first)
+    load_checkpoint(tmp_path / "checkpoint", second)
+    assert len(list(second.epochs())) == 1
+    assert same(weights(second), weights(unbroken))
 
 
 def test_a_checkpoint_of_another_training_is_refused(data: ImageData, tmp_path: Path) -> None:
@@ -194,3 +206,17 @@ def test_kill_then_resume_equals_never_interrupted(tmp_path: Path) -> None:
     assert all((tensors[name] == other[name]).all() for name in tensors)
     assert load_backbone(cut).fingerprint() == load_backbone(whole).fingerprint()
     assert not checkpoint.exists()
+
+
+def test_distillation_is_cross_entropy_to_the_teacher(data: ImageData, finished: BaseTraining) -> None:
+    teacher = finished.backbone({})
+    again = training(data, Recipe(epochs=1, batch_size=64, distillation=1.0), teacher=teacher, start=teacher)
+    images, labels = again.train.images[:32], again.train.labels[:32]
+    batch = Batch(images, labels, slice(None), 0.0, torch.Generator())
+    loss, _ = again._loss(lambda x: again.model.head(again.model.network.eval()(x)), batch)
+    p = teacher.head(teacher.network(teacher.normalise(images))).softmax(1)
+    assert loss.item() == pytest.approx(-(p * p.log()).sum(1).mean().item(), rel=1e-5)  # a network by itself: entropy
+    gradients = torch.autograd.grad(loss, list(again.model.head.parameters()))
+    assert all(gradient.abs().max() < 1e-6 for gradient in gradients)
+    with pytest.raises(InputError, match="distillation needs a teacher"):
+        training(data, Recipe(epochs=1, distillation=0.5))

@@ -1,7 +1,7 @@
-"""Joining the other processes: devices, backends and addresses are dealt with here and nowhere else.
+"""Join the other processes; only this module deals with devices, communication backends and addresses.
 
-``torchrun`` starts the processes and tells each by its environment which one it is: ``RANK`` of ``WORLD_SIZE``,
-``LOCAL_RANK`` on its machine, and where rank 0 can be reached.
+``torchrun`` starts the processes and tells each through environment variables which one it is (``RANK`` of
+``WORLD_SIZE``, ``LOCAL_RANK`` on its machine) and where to reach rank 0.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from dsal.distributed.team import ALONE, Team
 from dsal.distributed.watch import Watch
 from dsal.errors import InputError
 
-_PATIENCE = timedelta(minutes=30)  # with a rank that lives and does not answer; one that dies is noticed at once
+_PATIENCE = timedelta(minutes=30)  # timeout for a live rank that does not answer; a dead one is noticed at once
 _team = ALONE
 
 
 def current() -> Team:
-    """The team that this process works in: :data:`ALONE` outside of :func:`joined`."""
+    """Return the team that this process works in: :data:`ALONE` outside of :func:`joined`."""
     return _team
 
 
 @contextmanager
 def joined() -> Iterator[Team]:
-    """Work with all processes that ``torchrun`` has started; with one process, or without ``torchrun``, alone.
+    """Join all processes that ``torchrun`` has started; yield :data:`ALONE` with one process or without ``torchrun``.
 
     If a rank dies or fails in the block, all others end within seconds, with exit code 1 and an error that names it.
 
@@ -44,9 +44,9 @@ def joined() -> Iterator[Team]:
     if torch.cuda.is_available():
         local, devices = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
         if local >= devices:
-            raise InputError(f"there are {devices} GPUs here: start at most so many processes (--nproc-per-node)")
+            raise InputError(f"this machine has {devices} GPUs: start at most that many processes (--nproc-per-node)")
         torch.cuda.set_device(local)  # "cuda" means this one from now on
-    # NCCL moves what is on GPUs, Gloo the rest.
+    # NCCL transfers GPU tensors, Gloo the rest.
     distributed.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=_PATIENCE)
     _team = Team(int(os.environ["RANK"]), size)
     watch = Watch(_team, os.environ["MASTER_ADDR"])
@@ -55,7 +55,7 @@ def joined() -> Iterator[Team]:
         _team.wait()
     except BaseException as error:
         if watch.tell_failure(error):
-            raise SystemExit(1) from error  # rank 0 stops for the same reason, and says so
+            raise SystemExit(1) from error  # rank 0 stops for the same reason, and reports it
         raise
     finally:
         _team = ALONE

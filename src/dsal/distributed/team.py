@@ -1,4 +1,4 @@
-"""The ranks that work together, and the few ways in which they speak."""
+"""The ranks that work together, and how they communicate."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _CPU = torch.device("cpu")
 
 @dataclass
 class Traffic:
-    """Bytes of the tensors that were handed over on this rank, since the team was formed."""
+    """Bytes of the tensors that this rank has passed on since the team was formed."""
 
     reduced: int = 0  # summed on rank 0
     broadcast: int = 0  # from rank 0 to all
 
 
 class Team:
-    """One process among ``size``; number ``rank`` of them. All methods but :meth:`share` are called by all ranks alike.
+    """Process number ``rank`` of ``size``. All ranks must call every method except :meth:`share` together.
 
     >>> Team(rank=0, size=3).share(10), Team(rank=2, size=3).share(10), Team(rank=2, size=3).share(1)
     (slice(0, 3, None), slice(6, 10, None), slice(0, 1, None))
@@ -41,39 +41,39 @@ class Team:
         return self.rank == 0
 
     def share(self, n: int, unit: int = 1) -> slice:
-        """The part of ``n`` things that is this rank's: neighbours, maybe none; units stay whole."""
+        """Return this rank's part of ``n`` items: contiguous, possibly empty, in whole units."""
         units = -(-n // unit)
         start, stop = (units * rank // self.size * unit for rank in (self.rank, self.rank + 1))
         return slice(start, min(stop, n))
 
     def reduce_(self, tensor: Tensor) -> None:
-        """Sum over all ranks, on rank 0; on the others what is left in ``tensor`` is of no use."""
+        """Sum over all ranks, onto rank 0; on the others the content of ``tensor`` is undefined."""
         if self.size > 1:
             distributed.reduce(tensor, dst=0)
             self.traffic.reduced += tensor.nbytes
 
     def broadcast_(self, tensor: Tensor) -> None:
-        """Rank 0's ``tensor`` to all."""
+        """Send rank 0's ``tensor`` to all ranks."""
         if self.size > 1:
             distributed.broadcast(tensor, src=0)
             self.traffic.broadcast += tensor.nbytes
 
     def sum_(self, tensor: Tensor) -> Tensor:
-        """Sum over all ranks, on all of them, in place; returns ``tensor``."""
+        """Sum over all ranks, on all of them, in place; return ``tensor``."""
         if self.size > 1:
             distributed.all_reduce(tensor)
         return tensor
 
-    def told(self, make: Callable[[], T], source: int = 0) -> T:
-        """What ``make()`` gives on rank ``source``; the others do not call it."""
+    def broadcast_result(self, make: Callable[[], T], source: int = 0) -> T:
+        """Return on every rank what ``make()`` returned on rank ``source``; the others do not call it."""
         if self.size == 1:
             return make()
-        said = [make() if self.rank == source else None]
-        distributed.broadcast_object_list(said, src=source, device=_CPU)
-        return said[0]  # type: ignore[return-value]  # it came from make()
+        result = [make() if self.rank == source else None]
+        distributed.broadcast_object_list(result, src=source, device=_CPU)
+        return result[0]  # type: ignore[return-value]  # it came from make()
 
     def gathered(self, value: T) -> list[T]:
-        """What every rank has, in the order of ranks."""
+        """Return the values of all ranks, in the order of ranks."""
         if self.size == 1:
             return [value]
         everyone: list[Any] = [None] * self.size
@@ -81,16 +81,16 @@ class Team:
         return everyone
 
     def rows(self, mine: NDArray[Any]) -> NDArray[Any]:
-        """The rows of all ranks (n, ...), in the order of ranks, on all of them."""
+        """Return the rows of all ranks (n, ...), in the order of ranks, on all of them."""
         return mine if self.size == 1 else np.concatenate(self.gathered(mine))
 
     def wait(self) -> None:
-        """Until all ranks are here."""
+        """Wait until all ranks are here."""
         self.sum_(torch.zeros(1))
 
     @contextmanager
     def leader_first(self) -> Iterator[None]:
-        """Rank 0 does the block, then all others at once: what one has fetched to a common disk, the rest find."""
+        """Run the block on rank 0, then on all others at once, which find what rank 0 has fetched to a shared disk."""
         if not self.leads:
             self.wait()
         yield

@@ -1,12 +1,12 @@
-"""Noticing that a rank has died, whatever the others are doing, and naming it.
+"""Detect that a rank has died, whatever the others are doing, and name it.
 
-A rank that waits for a dead one would wait for long, and then complain about a socket. So every rank keeps a connection
-to rank 0 open, on which nothing is said as long as all is well. When a process dies, however it dies, its system
-closes the connection; when a whole machine is gone, the keep-alive probes of TCP find out within half a minute. Rank 0
-then tells all others, and everybody stops. Threads listen, so a rank may meanwhile wait for the dead one.
+A rank that waits for a dead one would wait for a long time, and then report a socket error. So every rank keeps a
+connection to rank 0 open, on which nothing is sent while all is well. When a process dies, for whatever reason, its
+operating system closes the connection; when a whole machine fails, TCP keep-alive probes detect it within half a
+minute. Rank 0 then tells all others, and all ranks stop. Threads listen, so a rank may meanwhile wait for the dead one.
 
-A heartbeat would not do: SciPy holds the interpreter's lock through a factorisation, and a thread that sends beats
-would miss some while all is well. For the same reason a rank inside of such a call hears the news when it is over.
+A heartbeat would not work: a call into native code may hold the GIL for long, and a heartbeat thread would
+miss beats while all is well. For the same reason a rank in such a call learns of a failure only when the call returns.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from threading import Event, Lock, Thread
 from dsal.distributed.team import Team
 from dsal.errors import DSALError
 
-_GRACE = 5.0  # seconds in which the cause of a failure may turn out to be another rank
-_ECHO = 1.0  # seconds in which ranks that fail for the same reason do so
-_OWN_REASONS = (DSALError, OSError, KeyboardInterrupt)  # torch says RuntimeError when another rank is gone
+_GRACE = 5.0  # seconds to wait for news that another rank caused a failure
+_ECHO = 1.0  # seconds within which ranks that fail for the same reason do so
+_OWN_REASONS = (DSALError, OSError, KeyboardInterrupt)  # torch raises RuntimeError when another rank is gone
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}  # seconds, seconds, probes
-_CONNECTING = 60.0  # seconds
+_CONNECTING = 60.0  # timeout in seconds
 _DONE = "done\n"
 
 
 class Watch:
-    """The connections of one rank: to rank 0, or on rank 0 to all others. Each carries one line at most.
+    """The connections of one rank: to rank 0, or on rank 0 to all others. Each carries at most one line.
 
     Args:
-        team: all ranks, each of which makes a watch.
-        address: where the others reach rank 0.
+        team: all ranks; each must create a watch.
+        address: of rank 0, for the others.
     """
 
     def __init__(self, team: Team, address: str) -> None:
         self._team, self._over = team, False
-        self._why: str | None = None  # the reason for which this rank itself stops
+        self._why: str | None = None  # why this rank itself stops
         self._failing, self._shared, self._stopping = Event(), Event(), Lock()
         self._names = team.gathered(f"rank {team.rank} (process {os.getpid()} on {socket.gethostname()})")
         self._links = self._connect(address)
@@ -48,9 +48,9 @@ class Watch:
             Thread(target=self._listen, args=(rank, link), daemon=True, name=f"dsal-watch-{rank}").start()
 
     def tell_failure(self, error: BaseException) -> bool:
-        """Tell the others why this rank stops; True if rank 0 stops for the same reason, and will have said so.
+        """Tell the others why this rank stops; return True if rank 0 stops for the same reason and reports it.
 
-        Where the reason is that another rank was lost, this rank ends here.
+        If the reason is that another rank was lost, this process exits here.
         """
         self._why = str(error) or type(error).__name__
         self._failing.set()
@@ -61,14 +61,15 @@ class Watch:
         return False
 
     def end(self) -> None:
-        """All went well; connections that close from now on mean nothing."""
+        """Tell the others that all went well; ignore connections that close from now on."""
         self._over = True
         self._tell_all(_DONE)
 
     def _connect(self, address: str) -> dict[int, socket.socket]:
-        """Rank 0 waits for all others, each of which proves by a token that it is one of them."""
+        """Return the connections by rank; rank 0 waits for all others, which identify themselves by a token."""
         server = socket.create_server(("", 0), backlog=self._team.size) if self._team.leads else None
-        port, token = self._team.told(lambda: (server.getsockname()[1] if server else 0, secrets.token_hex()))
+        number = server.getsockname()[1] if server else 0
+        port, token = self._team.broadcast_result(lambda: (number, secrets.token_hex()))
         if server is None:
             link = socket.create_connection((address, port), timeout=_CONNECTING)
             link.sendall(f"{token} {self._team.rank}\n".encode())
@@ -79,8 +80,8 @@ class Watch:
             while len(links) < self._team.size - 1:
                 link, _ = server.accept()
                 link.settimeout(_CONNECTING)
-                known, _, rank = link.makefile().readline().partition(" ")
-                if secrets.compare_digest(known, token):
+                received, _, rank = link.makefile().readline().partition(" ")
+                if secrets.compare_digest(received, token):
                     links[int(rank)] = link
         return links
 
@@ -93,22 +94,22 @@ class Watch:
             self._stop(*(json.loads(line) if line else (rank, "it has died")))
 
     def _stop(self, rank: int, why: str) -> None:
-        """End this process, because another rank is lost."""
-        with self._stopping:  # for ever: the first one lost is the one that is named
+        """Exit this process, because another rank is lost."""
+        with self._stopping:  # held until exit: only the first lost rank is reported
             if self._failing.wait(_ECHO) and why == self._why:
                 self._shared.set()
                 return
             if self._team.leads:
                 self._tell_all(json.dumps([rank, why]) + "\n")
-            sys.stderr.write(f"error: {self._names[rank]} stopped: {why}. All other ranks stop, too.\n")
+            sys.stderr.write(f"error: {self._names[rank]} stopped: {why}. All other ranks stop too.\n")
             sys.stderr.flush()
-            os._exit(1)  # the main thread may be waiting inside of a library for what will never come
+            os._exit(1)  # the main thread may be waiting in a library for something that will never come
 
     def _tell_all(self, line: str) -> None:
         for link in self._links.values():
             try:
                 link.sendall(line.encode())
-            except OSError:  # it has gone already
+            except OSError:  # it is already gone
                 continue
 
 

@@ -1,1 +1,1 @@
-"""The protocol, its metrics, and what a run leaves behind."""
+"""The protocol, its metrics, and the output files of a run."""

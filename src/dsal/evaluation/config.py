@@ -1,4 +1,4 @@
-"""``config.toml``: the effective configuration of a run, the method and its options in a table of their own.
+"""``config.toml``: the effective configuration of a run, with the method and its options in a separate table.
 
     dataset = "cifar100-features"
     phases = 25
@@ -9,7 +9,7 @@
     gamma = 0.1
     ...
 
-In memory and in ``results.json`` the configuration is flat; files of earlier versions are flat too and are still read.
+In memory and in ``results.json`` the configuration is flat; flat files of earlier versions can still be read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import tomli_w
 from dsal.errors import FileFormatError
 from dsal.evaluation.experiment import Experiment, option_defaults
 from dsal.methods import METHODS
-from dsal.store import atomic_write
+from dsal.store import write_text
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -36,20 +36,19 @@ _TOP = {field.name for field in fields(Experiment)}
 
 
 def write_config(out: Path, config: Mapping[str, Any]) -> None:
-    """Write the effective configuration as TOML; ``dsal run --config`` takes it back."""
+    """Write the effective configuration as TOML, which ``dsal run --config`` reads."""
     table = dict(config)
     if "method" in config:  # a comparison has none
         own = {name: value for name, value in config.items() if name not in _TOP}
         table = {name: value for name, value in config.items() if name not in own}
-        table["method"] = {"name": table.pop("method"), **own}  # last, as TOML wants it
-    with atomic_write(out / "config.toml") as temporary:
-        temporary.write_text(tomli_w.dumps(table), encoding="utf-8")
+        table["method"] = {"name": table.pop("method"), **own}  # last: in TOML, tables follow plain keys
+    write_text(out / "config.toml", tomli_w.dumps(table))
 
 
 def read_config(out: Path) -> dict[str, Any] | None:
-    """The configuration of the run in a folder, flat; None where there is none.
+    """Return the flat configuration of the run in a folder; None if there is none.
 
-    Options of the method that did not exist when it was written have their defaults.
+    Options of the method that did not exist when it was written get their defaults.
     """
     path = out / "config.toml"
     if not path.exists():
@@ -59,13 +58,13 @@ def read_config(out: Path) -> dict[str, Any] | None:
     except ValueError as error:
         raise FileFormatError(f"{path} is not TOML: {error}") from error
     if config.get("features") == "all":
-        config["features"] = "stages"  # which was called so
+        config["features"] = "stages"  # formerly called "all"
     method = config.get("method")
     return {**(option_defaults(method) if method in METHODS.names() else {}), **config}
 
 
 def flat(table: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration with the options of its method beside the others.
+    """Return a configuration with the options of its method at the top level.
 
     >>> flat({"phases": 5, "method": {"name": "ncm", "metric": "cosine"}})
     {'phases': 5, 'metric': 'cosine', 'method': 'ncm'}

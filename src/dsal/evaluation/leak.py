@@ -1,4 +1,4 @@
-"""Refusing weights that have already seen what a later phase calls new."""
+"""Check that weights have not already seen classes that a later phase treats as new."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from dsal.data.scenario import Scenario
 from dsal.errors import LeakError
 
 Origin = Literal["base classes", "other data set", "generic", "unknown"]
-"""What the weights were trained on, seen from a scenario: reports mark everything but ``"base classes"``."""
+"""What the weights were trained on, relative to a scenario; reports mark everything except ``"base classes"``."""
 
 
 def check_no_leak(card: Card | Mapping[str, Any], scenario: Scenario, dataset: str | None) -> Origin:
-    """Raise :class:`LeakError` if the weights have seen a class of phase 1 or later; else say where they come from.
+    """Raise :class:`LeakError` if the weights have seen a class of phase 1 or later; else return their origin.
 
     Args:
-        card: of the backbone, or the record of it that a set of features carries.
+        card: of the backbone, or the copy of it stored with a set of features.
         scenario: which classes arrive when.
-        dataset: name of the image data set; where it is None, the card's classes are taken to be of this one.
+        dataset: name of the image data set; if None, the card's classes are taken as being of it.
 
     Returns:
-        ``"base classes"``: seen classes are of phase 0. ``"other data set"``: trained on labels of another data set,
-        which cannot be compared. ``"generic"``: pretrained on something large. ``"unknown"``: the card does not say.
+        ``"base classes"``: all classes seen are of phase 0. ``"other data set"``: trained on labels of another data
+        set, which cannot be compared. ``"generic"``: pretrained on something large. ``"unknown"``: not in the card.
     """
     record = card if isinstance(card, Mapping) else asdict(card)
     if "seen_classes" not in record:

@@ -1,19 +1,43 @@
-"""Metrics, as functions of confusion counts alone. Accuracies are in percent.
+"""Metrics, as functions of how many test samples of each class were classified correctly. Accuracies are in percent.
 
-Throughout, ``counts[k]`` is the confusion matrix after phase k: entry (i, j) counts the test samples of class i that
-were taken for class j, over all classes seen, in order of arrival, (seen, seen). ``groups[k]`` is the range of the
-classes that arrived in phase k; where not every phase was tested, k numbers the tests. a(k, j) is the accuracy on the
-classes of group j after phase k, with all classes seen so far competing.
+Throughout, ``tallies[k]`` holds the counts after phase k, class by class, for all classes seen, in order of arrival;
+a confusion matrix (true x predicted) may be passed instead. ``groups[k]`` is the range of the classes that arrived in
+phase k; if not every phase was tested, k numbers the tests. a(k, j) is the accuracy on the classes of
+group j after phase k, with all classes seen so far competing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-Counts = NDArray[np.integer]
+
+@dataclass(frozen=True, eq=False)
+class Tally:
+    """Test samples of each class seen.
+
+    Attributes:
+        hits: number classified correctly, (seen,).
+        totals: number of all, (seen,).
+    """
+
+    hits: NDArray[np.integer]
+    totals: NDArray[np.integer]
+
+    def __len__(self) -> int:
+        return len(self.hits)
+
+    @classmethod
+    def of(cls, counts: Counts) -> Tally:
+        """Return the tally of a confusion matrix (seen, seen); return a tally unchanged."""
+        return counts if isinstance(counts, Tally) else cls(counts.diagonal().copy(), counts.sum(axis=1))
+
+
+Counts: TypeAlias = "Tally | NDArray[np.integer]"
 
 
 def confusion_counts(true: NDArray[np.int64], predicted: NDArray[np.int64], classes: int) -> NDArray[np.int32]:
@@ -27,46 +51,59 @@ def confusion_counts(true: NDArray[np.int64], predicted: NDArray[np.int64], clas
 
 
 def accuracy(counts: Counts, group: range | None = None) -> float:
-    """Fraction classified correctly, over all classes or over the true classes in ``group``.
+    """Return the percentage classified correctly, over all classes or over the true classes in ``group``.
 
     >>> accuracy(np.array([[3, 1], [2, 2]])), accuracy(np.array([[3, 1], [2, 2]]), range(1, 2))
     (62.5, 50.0)
     """
-    rows = range(len(counts)) if group is None else group
-    inside = slice(rows.start, rows.stop)
-    return 100 * int(np.trace(counts[inside, inside])) / int(counts[inside].sum())
+    tally = Tally.of(counts)
+    inside = slice(None) if group is None else slice(group.start, group.stop)
+    return 100 * int(tally.hits[inside].sum()) / int(tally.totals[inside].sum())
 
 
-def average_accuracy(counts: Sequence[Counts]) -> float:
-    """Average incremental accuracy: the mean of the accuracies after phases 0..K, phase 0 included."""
-    return float(np.mean([accuracy(c) for c in counts]))
+def average_accuracy(tallies: Sequence[Counts]) -> float:
+    """Return the average incremental accuracy: the mean of the accuracies after phases 0..K, phase 0 included."""
+    return float(np.mean([accuracy(tally) for tally in tallies]))
 
 
-def forgetting(counts: Sequence[Counts], groups: Sequence[range]) -> float | None:
-    """Mean over groups j = 0..K-1 of max over k = j..K-1 of a(k, j), minus a(K, j). None where K = 0.
+def forgetting(tallies: Sequence[Counts], groups: Sequence[range]) -> float | None:
+    """Return the mean over groups j = 0..K-1 of max over k = j..K-1 of a(k, j), minus a(K, j); None if K = 0.
 
-    It is positive where old classes got worse. Some of that is unavoidable: classes that arrive later compete.
+    It is positive if old classes got worse. Some of that is unavoidable: classes that arrive later compete.
     """
     last = len(groups) - 1
-    drops = [
-        max(accuracy(counts[k], groups[j]) for k in range(j, last)) - accuracy(counts[last], groups[j])
-        for j in range(last)
-    ]
-    return float(np.mean(drops)) if drops else None
+    if not last:
+        return None
+    best = np.full(last, -np.inf)
+    for k in range(last):
+        known = _by_group(tallies[k], groups[: k + 1])
+        best[: k + 1] = np.maximum(best[: k + 1], known)
+    return float(np.mean(best - _by_group(tallies[last], groups[:last])))
 
 
-def backward_transfer(counts: Sequence[Counts], groups: Sequence[range]) -> float | None:
-    """Mean over groups j = 0..K-1 of a(K, j) - a(j, j): negative where later phases cost. None where K = 0."""
+def backward_transfer(tallies: Sequence[Counts], groups: Sequence[range]) -> float | None:
+    """Return the mean over groups j = 0..K-1 of a(K, j) - a(j, j), negative if later phases do harm; None if K = 0."""
     last = len(groups) - 1
-    changes = [accuracy(counts[last], groups[j]) - accuracy(counts[j], groups[j]) for j in range(last)]
-    return float(np.mean(changes)) if changes else None
+    if not last:
+        return None
+    first = [accuracy(tallies[j], groups[j]) for j in range(last)]
+    return float(np.mean(_by_group(tallies[last], groups[:last]) - first))
 
 
 def base_accuracy(counts: Counts, base: range) -> float:
-    """Accuracy on the classes of phase 0 (stability)."""
+    """Return the accuracy on the classes of phase 0 (stability)."""
     return accuracy(counts, base)
 
 
 def new_accuracy(counts: Counts, base: range) -> float | None:
-    """Accuracy on the classes that arrived after phase 0 (plasticity); None where there are none yet."""
+    """Return the accuracy on the classes that arrived after phase 0 (plasticity); None if there are none yet."""
     return accuracy(counts, range(base.stop, len(counts))) if len(counts) > base.stop else None
+
+
+def _by_group(counts: Counts, groups: Sequence[range]) -> NDArray[np.float64]:
+    """Return a(k, j) of one phase k for each group j: (groups,). One by one, 500 groups would take seconds."""
+    tally = Tally.of(counts)
+    starts, stops = ([getattr(group, end) for group in groups] for end in ("start", "stop"))
+    hits, totals = (np.concatenate([[0], np.cumsum(each)]) for each in (tally.hits, tally.totals))
+    found: NDArray[np.float64] = 100 * (hits[stops] - hits[starts]) / (totals[stops] - totals[starts])
+    return found

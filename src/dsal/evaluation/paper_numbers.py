@@ -1,7 +1,7 @@
-"""The figures of the paper, as data: Tables 1 and 2 of Zhuang et al., AAAI 2024.
+"""The paper's published numbers: Tables 1 and 2 of Zhuang et al., AAAI 2024.
 
-They are the paper's, not ours: other backbones, other training, other machines. Replay-based methods are cited there
-from their own papers; PASS and IL2A (marked with an asterisk) were run by the paper's authors with official code.
+They are the paper's, not ours: other backbones, other training, other machines. The paper cites
+replay-based methods from their own papers; its authors ran PASS and IL2A (marked with an asterisk) with official code.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ DS-AL free (61.44±0.08) (61.41±0.26) (61.35±0.26) 68.00±0.17 67.72±0.13 67.
 
 @dataclass(frozen=True)
 class Figure:
-    """A printed accuracy in percent, and its standard deviation where the paper gives one (3 runs)."""
+    """A published accuracy in percent, and its standard deviation if the paper gives one (3 runs)."""
 
     value: float
     std: float | None = None
@@ -101,7 +101,7 @@ TABLE_2 = (
 
 
 def paper_results(dataset: str, phases: int, method: str | None = None) -> tuple[PaperResult, ...]:
-    """What Table 1 says about a data set and K, in the table's order; empty where it is silent.
+    """Return the results of Table 1 for a data set and K, in the table's order; empty if there are none.
 
     >>> [(r.method, r.backbone, r.last.value) for r in paper_results("cifar100", 25, "ds-al")]
     [('DS-AL', 'resnet32', 58.32), ('DS-AL', 'resnet18', 61.41)]
@@ -114,7 +114,7 @@ def paper_results(dataset: str, phases: int, method: str | None = None) -> tuple
 
 
 def is_the_papers_setting(config: Mapping[str, Any], base: int, classes: int) -> bool:
-    """Whether a run is like the paper's: half of the classes first, all samples, a test after every phase."""
+    """Return whether a run is like the paper's: half of the classes first, all samples, a test after every phase."""
     return 2 * base == classes and "shots" not in config and "eval_every" not in config
 
 

@@ -1,7 +1,7 @@
-"""The protocol: learn a phase, test on all classes seen so far, and so on to the last phase.
+"""The protocol: learn a phase, test on all classes seen so far, and repeat up to the last phase.
 
-Where phases are tiny, testing takes longer than learning; then every n-th phase may be tested alone, and the classes
-that arrived since the last test are one group.
+If phases are tiny, testing takes longer than learning; then only every n-th phase may be tested, and the classes that
+arrived since the last test form one group.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from dsal.data import Samples, Scenario
 from dsal.distributed import ALONE, Team
 from dsal.errors import InputError
-from dsal.evaluation.metrics import confusion_counts
+from dsal.evaluation.confusion import KEPT, Confusion, spread_out
+from dsal.evaluation.metrics import Tally, confusion_counts
 from dsal.methods.contract import Method, Phase
 from dsal.progress import Progress
 
@@ -34,28 +35,38 @@ class Split(Protocol):
 
 @dataclass(frozen=True)
 class PhaseResult:
-    """What a phase gave after which was tested.
+    """The result of a test after a phase.
 
     Attributes:
         phase: k, from 0.
-        counts: confusion counts over the classes seen, in order of arrival: (seen, seen), true x predicted.
-        learn_seconds: wall-clock time of learning since the last test: this phase, and those before it untested.
+        tally: test samples of each class seen, and those that were classified correctly.
+        confusion: over the classes seen, in order of arrival; None if the counts of this test are not kept.
+        learn_seconds: wall-clock time of learning since the last test: this phase and the untested ones before it.
         evaluate_seconds: wall-clock time of scoring the test samples of all classes seen.
     """
 
     phase: int
-    counts: NDArray[np.int32]
+    tally: Tally
+    confusion: Confusion | None
     learn_seconds: float
     evaluate_seconds: float
+
+    @classmethod
+    def of(
+        cls, phase: int, counts: NDArray[np.int32], learn_seconds: float, evaluate_seconds: float, *, keep: bool
+    ) -> PhaseResult:
+        """Build the result from confusion counts (seen, seen); ``keep`` stores the counts in it."""
+        kept = Confusion.of(counts) if keep else None
+        return cls(phase, Tally.of(counts), kept, learn_seconds, evaluate_seconds)
 
 
 @dataclass(frozen=True)
 class PhaseProgress:
-    """How far a phase has been learned.
+    """Progress within a phase.
 
     Attributes:
         phase: k, from 0.
-        progress: inside that phase.
+        progress: within that phase.
         learn_seconds: wall-clock time of learning since the last test, up to now.
     """
 
@@ -65,8 +76,14 @@ class PhaseProgress:
 
 
 def is_tested(k: int, scenario: Scenario, every: int) -> bool:
-    """Whether a test follows phase k: after phases 0, ``every``, 2 ``every`` ... and the last."""
+    """Return whether a test follows phase k: after phases 0, ``every``, 2 ``every`` ... and the last."""
     return k % every == 0 or k == scenario.last
+
+
+def kept_phases(scenario: Scenario, every: int, most: int) -> set[int]:
+    """Return the tested phases whose confusion counts are kept: at most ``most``, evenly spaced."""
+    tested = [k for k in range(len(scenario.phases)) if is_tested(k, scenario, every)]
+    return {tested[number] for number in spread_out(len(tested), most)}
 
 
 def run_phases(
@@ -77,20 +94,22 @@ def run_phases(
     every: int = 1,
     *,
     learned: float = 0.0,
+    confusions: int = KEPT,
     team: Team = ALONE,
 ) -> Iterator[PhaseResult | PhaseProgress]:
-    """Learn phase by phase to the last, and test; yields results, and progress inside of phases.
+    """Learn and test phase by phase; yield results, and progress within phases.
 
-    The method rests while the caller has what was yielded: it may be saved then. In a team of processes each tests its
-    share of the samples, and all get the same counts.
+    The method is idle while the caller handles a yielded item, so it may be saved then. In a team of processes, each
+    tests a part of the samples, and all get the same counts.
 
     Args:
-        method: has learned all phases before ``start``, and perhaps a part of that one.
+        method: has learned all phases before ``start``, and perhaps a part of phase ``start``.
         data: training and test samples.
         scenario: which classes arrive when.
-        start: the phase to begin with.
-        every: test after every so many phases.
-        learned: seconds that learning has taken since the last test.
+        start: the first phase to learn.
+        every: test after every n-th phase.
+        learned: seconds already spent learning since the last test.
+        confusions: keep confusion counts of at most this many tests.
         team: the processes that share the work.
 
     Raises:
@@ -98,12 +117,12 @@ def run_phases(
     """
     train_y, test_y = data.train.labels, data.test.labels
     for part, labels in (("training", train_y), ("test", test_y)):
-        for k in range(len(scenario.phases)):
-            if not len(scenario.phase_rows(labels, k)):
-                raise InputError(f"phase {k} has no {part} samples; every phase needs some")
+        sizes = scenario.phase_sizes(labels)
+        if not all(sizes):
+            raise InputError(f"phase {sizes.index(0)} has no {part} samples; every phase needs some")
     train = data.train.relabel(torch.from_numpy(scenario.positions(train_y)))
     test = data.test.relabel(torch.from_numpy(scenario.positions(test_y)))
-    method.team = team
+    method.team, kept = team, kept_phases(scenario, every, confusions)
     for k in range(start, len(scenario.phases)):
         rows = torch.from_numpy(scenario.phase_rows(train_y, k))
         began = perf_counter()
@@ -120,5 +139,5 @@ def run_phases(
         predicted = method.predict(some) if len(some) else np.empty(0, dtype=np.int64)
         counts = confusion_counts(some.labels.numpy(), predicted, scenario.seen(k))
         team.sum_(torch.from_numpy(counts))
-        yield PhaseResult(k, counts, learned, perf_counter() - tested)
+        yield PhaseResult.of(k, counts, learned, perf_counter() - tested, keep=k in kept)
         learned = 0.0

@@ -17,7 +17,7 @@ from dsal.evaluation.experiment import Setting
 
 
 def environment(team: Team = ALONE) -> dict[str, Any]:
-    """Versions, hardware, commit, time and the number of processes, as JSON holds them."""
+    """Return versions, hardware, commit, time and the number of processes, as a JSON object."""
     import torch
 
     return {
@@ -34,7 +34,7 @@ def environment(team: Team = ALONE) -> dict[str, Any]:
 
 
 def provenance(setting: Setting, team: Team = ALONE) -> dict[str, Any]:
-    """Everything one needs to know to get the same numbers again, as JSON holds it."""
+    """Return everything needed to get the same numbers again, as a JSON object."""
     return {
         **environment(team),
         "features": setting.config.get("features"),
@@ -47,9 +47,9 @@ def provenance(setting: Setting, team: Team = ALONE) -> dict[str, Any]:
 
 
 def peak_memory_bytes() -> int:
-    """The most memory this process has held so far."""
+    """Return the peak memory of this process so far."""
     status = Path("/proc/self/status")
-    if status.exists():  # Linux; its getrusage would count the peak of the parent process, too
+    if status.exists():  # Linux, where getrusage would include the peak of the parent process
         found = re.search(r"VmHWM:\s*(\d+) kB", status.read_text())
         if found:
             return int(found[1]) * 1024
@@ -68,7 +68,7 @@ def _cpu() -> str:
 
 
 def _commit() -> str | None:
-    """The commit of a source checkout, with ``-dirty`` where the package's files differ; None for an installed one."""
+    """Return the commit of a source checkout, with ``-dirty`` if the package's files differ; None if installed."""
     package = Path(dsal.__file__).resolve().parent
     try:
         top, commit = _git(package, "rev-parse", "--show-toplevel", "HEAD").split()

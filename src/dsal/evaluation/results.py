@@ -1,17 +1,17 @@
-"""What a run leaves behind: ``results.json``, ``phases.csv`` and ``confusion.npz``.
+"""The output files of a run: ``results.json``, ``phases.csv`` and ``confusion.npz``.
 
-The schema is described in docs/results.md. The same run gives the same files to the last byte, except for what
-:func:`comparable` takes away.
+The schema is described in docs/results.md. The same run gives byte-identical files, except for what
+:func:`comparable` removes.
 """
 
 from __future__ import annotations
 
 import copy
 import csv
-import json
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 
 from dsal.errors import FileFormatError
 from dsal.evaluation import metrics
+from dsal.evaluation.checkpoint import Kept
+from dsal.evaluation.confusion import KEPT, spread_out
 from dsal.evaluation.experiment import Setting
 from dsal.evaluation.protocol import PhaseResult
 from dsal.evaluation.provenance import peak_memory_bytes
@@ -38,7 +40,7 @@ from dsal.schema import (
     Text,
     check_headers,
 )  # fmt: skip
-from dsal.store import atomic_write, check_readable, read_json
+from dsal.store import atomic_write, check_readable, read_json, write_json
 
 SCHEMA = 1
 _WHOLE = Number(0, 2**60, whole=True)
@@ -66,13 +68,13 @@ _PHASE = Record(
 
 
 def _disagreement(document: dict[str, Any]) -> str | None:
-    """What does not fit together in a document of results."""
+    """Return what is inconsistent in a results document, or None."""
     numbers = [phase["phase"] for phase in document["phases"]]
     seen = [phase["classes_seen"] for phase in document["phases"]]
     if numbers[0] != 0 or numbers != sorted(set(numbers)) or seen != sorted(seen):
-        return "phases do not count up from 0, or classes are lost"
+        return "numbers of phases do not increase from 0, or the number of classes seen decreases"
     if len(document["class_names"]) < seen[-1]:
-        return f"{len(document['class_names'])} names for {seen[-1]} classes"
+        return f"{len(document['class_names'])} class names for {seen[-1]} classes"
     return None
 
 
@@ -105,22 +107,23 @@ DOCUMENT = Ruled(
                 rest=Anything(),
             ),
         },
+        optional={"stored_samples": Maybe(_WHOLE), "trained_parameters": Maybe(_WHOLE)},
         rest=Anything(),
     ),
     _disagreement,
 )
-"""What ``results.json`` must hold to be used; see docs/results.md."""
+"""Schema of ``results.json``; see docs/results.md."""
 
 BySeed = Mapping[int, Sequence[PhaseResult]]
 
 
-def build_results(setting: Setting, results: BySeed, provenance: dict[str, Any], stored_bytes: int) -> dict[str, Any]:
-    """The document of a finished run, as JSON holds it."""
+def build_results(setting: Setting, results: BySeed, provenance: dict[str, Any], kept: Kept) -> dict[str, Any]:
+    """Return the results document of a finished run, as a JSON object."""
     tested = [result.phase for result in next(iter(results.values()))]
     groups = [range(*ends) for ends in pairwise([0, *(setting.scenario.seen(k) for k in tested)])]
     base = groups[0]
-    counts = [[result.counts for result in of_seed] for of_seed in results.values()]
-    last = [of_seed[-1] for of_seed in counts]
+    tallies = [[result.tally for result in of_seed] for of_seed in results.values()]
+    last = [of_seed[-1] for of_seed in tallies]
     method = setting.experiment.build_method(setting.experiment.seeds[0])
     return {
         "schema": SCHEMA,
@@ -134,48 +137,63 @@ def build_results(setting: Setting, results: BySeed, provenance: dict[str, Any],
             _phase(group, base, by_seed)
             for group, by_seed in zip(groups, zip(*results.values(), strict=True), strict=True)
         ],
-        "average_accuracy": _spread([metrics.average_accuracy(c) for c in counts]),
-        "last_accuracy": _spread([metrics.accuracy(c) for c in last]),
-        "base_accuracy": _spread([metrics.base_accuracy(c, base) for c in last]),
-        "new_accuracy": _spread([metrics.new_accuracy(c, base) for c in last]),
-        "forgetting": _spread([metrics.forgetting(c, groups) for c in counts]),
-        "backward_transfer": _spread([metrics.backward_transfer(c, groups) for c in counts]),
-        "stored_bytes": stored_bytes,
+        "average_accuracy": _spread([metrics.average_accuracy(t) for t in tallies]),
+        "last_accuracy": _spread([metrics.accuracy(t) for t in last]),
+        "base_accuracy": _spread([metrics.base_accuracy(t, base) for t in last]),
+        "new_accuracy": _spread([metrics.new_accuracy(t, base) for t in last]),
+        "forgetting": _spread([metrics.forgetting(t, groups) for t in tallies]),
+        "backward_transfer": _spread([metrics.backward_transfer(t, groups) for t in tallies]),
+        **asdict(kept),
         "peak_memory_bytes": peak_memory_bytes(),
         "provenance": provenance,
     }
 
 
 def write_results(
-    out: Path, setting: Setting, results: BySeed, provenance: dict[str, Any], stored_bytes: int
+    out: Path, setting: Setting, results: BySeed, provenance: dict[str, Any], kept: Kept
 ) -> dict[str, Any]:
-    """Write all files of a finished run, ``results.json`` last, each whole or not at all."""
-    document = build_results(setting, results, provenance, stored_bytes)
-    arrays: dict[str, Any] = {f"seed{s}_phase{r.phase}": r.counts for s in results for r in results[s]}
-    with atomic_write(out / "confusion.npz") as temporary, temporary.open("wb") as file:
-        np.savez_compressed(file, **arrays)
+    """Write all files of a finished run atomically, ``results.json`` last; return the document."""
+    document = build_results(setting, results, provenance, kept)
+    _write_confusion(out / "confusion.npz", results)
     with atomic_write(out / "phases.csv") as temporary, temporary.open("w", encoding="utf-8", newline="") as text:
         csv.writer(text, lineterminator="\n").writerows(_table(document))
-    with atomic_write(out / "results.json") as temporary:
-        temporary.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    write_json(out / "results.json", document)
     return document
 
 
 def read_results(out: Path) -> dict[str, Any]:
-    """The document of a finished run.
+    """Read the results document of a finished run.
 
     Raises:
         FileNotFoundError: there is none.
-        FileFormatError: it is corrupt, of another schema, or does not hold together.
+        FileFormatError: it is corrupt, inconsistent, or has another schema.
     """
     document: dict[str, Any] = read_json(out / "results.json", DOCUMENT)
     return document
 
 
-def read_confusion(out: Path, seeds: Sequence[int], seen: Mapping[int, int]) -> Iterator[NDArray[np.int64]]:
-    """Confusion counts (true x predicted) after some phases, summed over seeds; nothing where the run left none.
+def _write_confusion(path: Path, results: BySeed) -> None:
+    """Write the kept matrices as NumPy's .npz, one in memory at a time; write no file if none were kept."""
+    kept = [(seed, result.phase, result.confusion) for seed in results for result in results[seed] if result.confusion]
+    if not kept:
+        return
+    with atomic_write(path) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
+        for seed, phase, confusion in kept:
+            member = zipfile.ZipInfo(f"seed{seed}_phase{phase}.npy")  # no date: same counts, same bytes
+            member.compress_type = zipfile.ZIP_DEFLATED
+            with archive.open(member, "w") as file:
+                np.lib.format.write_array(file, confusion.dense())
 
-    One matrix is in memory at a time: with 1623 classes it has 21 MB.
+
+def kept_tests(document: Mapping[str, Any]) -> list[int]:
+    """Return the numbers of the tests of a finished run whose confusion counts were kept."""
+    return spread_out(len(document["phases"]), document["config"].get("confusions", KEPT))
+
+
+def read_confusion(out: Path, seeds: Sequence[int], seen: Mapping[int, int]) -> Iterator[NDArray[np.int64]]:
+    """Yield confusion counts (true x predicted) after some phases, summed over seeds; nothing if the run kept none.
+
+    One matrix is in memory at a time: with 1623 classes it takes 21 MB.
 
     Args:
         out: folder of a finished run.
@@ -183,7 +201,7 @@ def read_confusion(out: Path, seeds: Sequence[int], seen: Mapping[int, int]) -> 
         seen: number of classes seen, by phase.
 
     Raises:
-        FileFormatError: the file is truncated or corrupt, or not of this run.
+        FileFormatError: the file is truncated, corrupt, or from another run.
     """
     path = out / "confusion.npz"
     if not path.exists():
@@ -200,15 +218,15 @@ def read_confusion(out: Path, seeds: Sequence[int], seen: Mapping[int, int]) -> 
 
 
 def _counts(archive: zipfile.ZipFile, name: str, classes: int) -> NDArray[np.int64]:
-    """One array of an .npz file; its type, shape and size are checked before it is unpacked."""
+    """Read one array of an .npz file; check its type, shape and size before unpacking it."""
     member, expected = archive.getinfo(f"{name}.npy"), Array(("int32", "int64"), (classes, classes), low=0, high=2**40)
     with archive.open(member) as file:
         version = np.lib.format.read_magic(file)
         if version != (1, 0):
-            raise Mismatch(f"{name} is of version {version} of the .npy format")
-        shape, by_columns, dtype = np.lib.format.read_array_header_1_0(file)
+            raise Mismatch(f"{name} has .npy format version {version}, expected (1, 0)")
+        shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(file)
         check_headers({name: (dtype.name, shape)}, {name: expected}, {})
-        if member.file_size != file.tell() + classes**2 * dtype.itemsize or by_columns:
+        if member.file_size != file.tell() + classes**2 * dtype.itemsize or fortran_order:
             raise Mismatch(f"{name} is truncated or corrupt")
         counts = np.frombuffer(file.read(), dtype=dtype).reshape(shape).astype(np.int64)
     expected.check_values(counts, name)
@@ -216,7 +234,7 @@ def _counts(archive: zipfile.ZipFile, name: str, classes: int) -> NDArray[np.int
 
 
 def comparable(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document without what no two runs share: times, the peak of memory, the moment of the start."""
+    """Return the document without what differs between any two runs: times, peak memory, and time of start."""
     same = copy.deepcopy(dict(document))
     for phase in same["phases"]:
         del phase["seconds"], phase["seconds_evaluate"]
@@ -225,21 +243,21 @@ def comparable(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _phase(group: range, base: range, by_seed: Sequence[PhaseResult]) -> dict[str, Any]:
-    counts = [result.counts for result in by_seed]
+    tallies = [result.tally for result in by_seed]
     return {
         "phase": by_seed[0].phase,
         "classes_seen": group.stop,
         "new_classes": list(group),
-        "accuracy": _spread([metrics.accuracy(c) for c in counts]),
-        "accuracy_base": _spread([metrics.base_accuracy(c, base) for c in counts]),
-        "accuracy_new": _spread([metrics.new_accuracy(c, base) for c in counts]),
+        "accuracy": _spread([metrics.accuracy(t) for t in tallies]),
+        "accuracy_base": _spread([metrics.base_accuracy(t, base) for t in tallies]),
+        "accuracy_new": _spread([metrics.new_accuracy(t, base) for t in tallies]),
         "seconds": _spread([result.learn_seconds for result in by_seed]),
         "seconds_evaluate": _spread([result.evaluate_seconds for result in by_seed]),
     }
 
 
 def _spread(values: Sequence[float | None]) -> dict[str, Any] | None:
-    """Mean and sample standard deviation over seeds (0 where there is one seed); None where there is no value."""
+    """Return mean and sample standard deviation over seeds (0 for one seed); None if there is no value."""
     known = [value for value in values if value is not None]
     if not known:
         return None
@@ -248,7 +266,7 @@ def _spread(values: Sequence[float | None]) -> dict[str, Any] | None:
 
 
 def _table(document: Mapping[str, Any]) -> list[list[Any]]:
-    """One row for each seed and phase."""
+    """Return a header and one row per seed and phase."""
     names = ("accuracy", "accuracy_base", "accuracy_new", "seconds", "seconds_evaluate")
     rows: list[list[Any]] = [["seed", "phase", "classes_seen", *names]]
     for number, seed in enumerate(document["seeds"]):

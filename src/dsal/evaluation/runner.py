@@ -1,8 +1,7 @@
-"""Running an experiment in a folder, seed by seed and phase by phase, so that a killed run can go on."""
+"""Run an experiment in a folder, seed by seed and phase by phase, so that a killed run can continue."""
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import Any
 
 from dsal.distributed import ALONE, Team
 from dsal.errors import InputError
-from dsal.evaluation.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint
+from dsal.evaluation.checkpoint import Kept, checkpoint_path, load_checkpoint, save_checkpoint
 from dsal.evaluation.config import read_config, write_config
 from dsal.evaluation.experiment import Setting
 from dsal.evaluation.protocol import PhaseProgress, PhaseResult, run_phases
@@ -21,14 +20,14 @@ from dsal.evaluation.provenance import provenance
 from dsal.evaluation.results import write_results
 from dsal.methods import METHODS
 from dsal.schema import Anything, Maybe, Record, Text
-from dsal.store import atomic_write, read_json
+from dsal.store import read_json, write_json
 
 _RECORD = Record({"data_sha256": Text(64), "weights_sha256": Maybe(Text(64))}, rest=Anything())
 
 
 @dataclass(frozen=True)
 class Step:
-    """One phase of one seed, done or on the way; ``restored`` where it was read from an earlier run."""
+    """One phase of one seed, finished or in progress; ``restored`` if it was read from an earlier run."""
 
     seed: int
     result: PhaseResult | PhaseProgress
@@ -38,33 +37,33 @@ class Step:
 def run_experiment(
     setting: Setting, out: Path, *, resume: bool = False, checkpoint_seconds: float = 30.0, team: Team = ALONE
 ) -> Iterator[Step]:
-    """Run all seeds and write the results; yields every phase as it is done, and progress inside of phases.
+    """Run all seeds and write the results; yield every finished phase, and progress within phases.
 
-    In a team of processes the folder is rank 0's alone: it tells the others what they need of it.
+    In a team of processes, only rank 0 uses the folder; it sends the others what they need from it.
 
     Args:
         setting: what to run.
-        out: folder of the run, made where it is missing. One that holds a run of another configuration is refused.
-        resume: go on from the state that a stopped run has left there; the results are those of an unbroken run.
-        checkpoint_seconds: save the state after a phase, and at every step inside of one, if the last save is longer
+        out: folder of the run, created if missing. One that contains a run of another configuration is refused.
+        resume: continue from the state that a stopped run left there; the results are those of an uninterrupted run.
+        checkpoint_seconds: save the state after a phase, and at every step within one, if the last save was longer
             ago than this.
         team: the processes that share the work.
 
     Raises:
-        InputError: ``out`` belongs to another configuration, or data and weights have changed since.
+        InputError: ``out`` belongs to another configuration, or data or weights have changed since.
     """
     state = out / "state"
-    origin = team.told(lambda: _open_folder(setting, out, team, resume=resume))
+    origin = team.broadcast_result(lambda: _open_folder(setting, out, team, resume=resume))
     results: dict[int, list[PhaseResult]] = {}
-    stored_bytes = 0
+    kept = Kept()
     for seed in setting.experiment.seeds:
         path = checkpoint_path(state, seed)
-        checkpoint = team.told(partial(load_checkpoint, path))
+        checkpoint = team.broadcast_result(partial(load_checkpoint, path))
         done = [] if checkpoint is None else list(checkpoint.results)
         results[seed] = done
         yield from (Step(seed, result, restored=True) for result in done)
         if checkpoint is not None and checkpoint.state is None:
-            stored_bytes = checkpoint.stored_bytes
+            kept = checkpoint.kept
             continue
         if checkpoint is None or checkpoint.state is None:
             method, start, learned = setting.build_method(seed), 0, 0.0
@@ -72,34 +71,43 @@ def run_experiment(
             method = METHODS.get(setting.experiment.method).restore(checkpoint.state, path)
             start, learned = checkpoint.phase, checkpoint.learned
         saved = monotonic()
-        every = setting.experiment.eval_every
-        for result in run_phases(method, setting.data, setting.scenario, start, every, learned=learned, team=team):
+        results_of = run_phases(
+            method,
+            setting.data,
+            setting.scenario,
+            start,
+            setting.experiment.eval_every,
+            learned=learned,
+            confusions=setting.experiment.confusions,
+            team=team,
+        )
+        for result in results_of:
             inside = result if isinstance(result, PhaseProgress) else None
             if isinstance(result, PhaseResult):
                 done.append(result)
             finished = inside is None and result.phase == setting.scenario.last
             if team.leads and (finished or monotonic() - saved >= checkpoint_seconds):
-                stored_bytes = save_checkpoint(path, done, method, finished=finished, inside=inside)
+                kept = save_checkpoint(path, done, method, finished=finished, inside=inside)
                 saved = monotonic()
             yield Step(seed, result, restored=False)
     if team.leads:
-        write_results(out, setting, results, origin, stored_bytes)
+        write_results(out, setting, results, origin, kept)
         shutil.rmtree(state)
 
 
 def is_finished(setting: Setting, out: Path) -> bool:
-    """Whether ``out`` holds the results of just this configuration (a run that begins takes old results away)."""
+    """Return whether ``out`` holds results of exactly this configuration (a starting run deletes old results)."""
     return (out / "results.json").is_file() and read_config(out) == setting.config
 
 
 def _open_folder(setting: Setting, out: Path, team: Team, *, resume: bool) -> dict[str, Any]:
-    """Make the folder ready to run in; returns the provenance of the run, which a resumed one keeps."""
+    """Prepare the folder for a run; return the provenance of the run, which a resumed run keeps."""
     stored = read_config(out)
     if stored is not None and stored != setting.config:
         keys = sorted({*stored, *setting.config})
         differing = [key for key in keys if stored.get(key) != setting.config.get(key)]
         shown = ", ".join(f"{key} ({stored.get(key)} there, {setting.config.get(key)} here)" for key in differing)
-        raise InputError(f"{out} holds a run of another configuration: {shown}. Give another folder.")
+        raise InputError(f"{out} contains a run of another configuration: {shown}. Use another folder.")
     state, origin = out / "state", provenance(setting, team)
     record = state / "run.json"
     if resume and record.is_file():
@@ -113,6 +121,5 @@ def _open_folder(setting: Setting, out: Path, team: Team, *, resume: bool) -> di
         (out / name).unlink(missing_ok=True)
     state.mkdir(parents=True)
     write_config(out, setting.config)
-    with atomic_write(record) as temporary:
-        temporary.write_text(json.dumps(origin, indent=1), encoding="utf-8")
+    write_json(record, origin)
     return origin

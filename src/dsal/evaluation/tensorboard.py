@@ -12,7 +12,7 @@ _CURVES = ("accuracy", "accuracy_base", "accuracy_new", "seconds", "seconds_eval
 
 
 def write_events(document: Mapping[str, Any], folder: Path) -> None:
-    """Write a results document as scalars by phase, one TensorBoard run for each seed.
+    """Write a results document as scalars by phase, one TensorBoard run per seed.
 
     Raises:
         InputError: TensorBoard is not installed.

@@ -1,7 +1,7 @@
-"""Features kept on disk, found again by the content of the weights and of the data.
+"""Cache of features on disk, keyed by the content of the weights and of the data.
 
 An entry is a folder named after its key, with ``train.npy``, ``test.npy`` (float32, memory-mapped when used) and
-``entry.json``, written last. An entry that is truncated, damaged or not what its name says is computed anew.
+``entry.json``, written last. An entry that is truncated, corrupt or does not match its name is computed again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dsal.data.features import FeatureSet
 from dsal.distributed import current
 from dsal.features.extract import extract_dataset, feature_set, with_statistics
 from dsal.progress import OnProgress
-from dsal.store import atomic_write
+from dsal.store import atomic_write, write_json
 
 _FORMAT = 1
 
@@ -35,17 +35,17 @@ def cached_features(
     batch_size: int = 256,
     progress: OnProgress | None = None,
 ) -> FeatureSet:
-    """Features of a data set, from the cache where it has them, else through the backbone and into the cache.
+    """Return the features of a data set from the cache; if it lacks them, extract and cache them.
 
     A narrower kind of features is also taken from the entry of a wider one.
 
     Args:
-        backbone: runs where its weights are.
-        dataset: its images, both parts.
-        features: kind of features; by default the widest that the weights bring statistics for.
+        backbone: runs on the device of its weights.
+        dataset: the images, both parts.
+        features: kind of features; by default the widest that the weights have statistics for.
         folder: the cache; :func:`cache_folder` by default.
         batch_size: images at a time.
-        progress: called with (images done, images in all); not at all where the cache has everything.
+        progress: called with (images done, images in all); not called if everything is cached.
     """
     backbone, features = with_statistics(backbone, dataset, features)
     folder = cache_folder() if folder is None else folder
@@ -65,12 +65,12 @@ def cached_features(
 
 
 def cache_folder() -> Path:
-    """``features`` under the environment variable ``DSAL_CACHE``, else under ``~/.cache/dsal``."""
+    """Return ``features`` under the environment variable ``DSAL_CACHE``, else under ``~/.cache/dsal``."""
     return Path(os.environ.get("DSAL_CACHE") or Path.home() / ".cache" / "dsal").expanduser() / "features"
 
 
 def _entry(folder: Path, backbone: Backbone, dataset: DataSet, kind: str) -> tuple[Path, dict[str, Any]]:
-    """Folder and key of an entry: everything the features depend on (the fingerprint covers the preprocessing)."""
+    """Return folder and key of an entry: all that the features depend on (the fingerprint covers preprocessing)."""
     key = {"format": _FORMAT, "backbone": backbone.fingerprint(kind), "data": dataset.fingerprint, "features": kind}
     return folder / hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest(), key
 
@@ -81,12 +81,11 @@ def _write(folder: Path, backbone: Backbone, dataset: DataSet, features: Feature
     for name, part in (("train", features.train_x), ("test", features.test_x)):
         with atomic_write(entry / f"{name}.npy") as temporary, temporary.open("wb") as file:
             np.save(file, part)
-    with atomic_write(entry / "entry.json") as temporary:
-        temporary.write_text(json.dumps({"key": key, "fingerprint": features.fingerprint}, indent=1))
+    write_json(entry / "entry.json", {"key": key, "fingerprint": features.fingerprint})
 
 
 def _read(folder: Path, backbone: Backbone, dataset: DataSet, kind: str) -> FeatureSet | None:
-    """The entry, checked against its sha256; None where there is none that can be used."""
+    """Read an entry and check its sha256; return None if there is no usable one."""
     entry, key = _entry(folder, backbone, dataset, kind)
     try:
         record = json.loads((entry / "entry.json").read_text())

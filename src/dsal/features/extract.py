@@ -1,4 +1,4 @@
-"""Images through a frozen backbone, batch by batch."""
+"""Extraction of features: images through a frozen backbone, batch by batch."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _STATISTICS_ROWS = 50_000
 def feature_batches(
     backbone: Backbone, images: Tensor, *, features: str = "stages", batch_size: int = 256
 ) -> Iterator[Tensor]:
-    """Yield the features of ``images`` in order, float32 (n, d) on the CPU; the last batch takes what is left.
+    """Yield the features of ``images`` in order, float32 (n, d) on the CPU; the last batch may be smaller.
 
     Args:
-        backbone: runs where its weights are; images follow it there.
+        backbone: runs on the device of its weights; images are moved there.
         images: uint8, (N, C, H, W).
         features: kind of features.
-        batch_size: images at a time; another one changes features by float32 rounding only.
+        batch_size: images at a time; it changes features by float32 rounding only.
     """
     if batch_size < 1:
         raise InputError(f"batch size must be at least 1, got {batch_size}")
@@ -49,15 +49,15 @@ def extract_dataset(
     batch_size: int = 256,
     progress: OnProgress | None = None,
 ) -> FeatureSet:
-    """Features of all images of a data set; in a team each rank extracts its share of the batches.
+    """Extract the features of all images of a data set; each rank extracts its share of the batches.
 
     Args:
-        backbone: runs where its weights are.
-        dataset: its images, both parts.
-        features: kind of features; by default the widest that the weights bring statistics for.
+        backbone: runs on the device of its weights.
+        dataset: the images, both parts.
+        features: kind of features; by default the widest that the weights have statistics for.
         name: what to call the result; the data set's name by default.
         batch_size: images at a time.
-        progress: called with (images done, images in all), training and test part together, of this rank's share.
+        progress: called with (images done, images in all) of this rank's share, both parts together.
     """
     if batch_size < 1:
         raise InputError(f"batch size must be at least 1, got {batch_size}")
@@ -80,10 +80,10 @@ def extract_dataset(
 
 
 def with_statistics(backbone: Backbone, dataset: DataSet, features: str | None) -> tuple[Backbone, str]:
-    """A backbone that can standardise a kind of features, and that kind: for None the widest of ``backbone.kinds``.
+    """Return a backbone that can standardise a kind of features, and that kind.
 
-    Weights of before there were ``blocks`` bring no statistics for them: these are computed, at every call, where the
-    data set is the one that the backbone was trained on.
+    Weights from before ``blocks`` existed have no statistics for them. These are computed, at every call, if the data
+    set is the one that the backbone was trained on. For None the kind is the widest of ``backbone.kinds``.
     """
     if features is None:
         return backbone, backbone.kinds[-1]
@@ -94,10 +94,10 @@ def with_statistics(backbone: Backbone, dataset: DataSet, features: str | None) 
 
 
 def add_statistics(backbone: Backbone, dataset: DataSet) -> Backbone:
-    """A copy that standardises all kinds of features, by training images of the classes that the backbone has seen.
+    """Return a copy that standardises all kinds of features, using training images of the classes it has seen.
 
     Args:
-        backbone: left as it is; to keep the result, ``save_backbone`` it.
+        backbone: not changed; ``save_backbone`` the result to keep it.
         dataset: the one it was trained on. At most 50,000 images are used, spread evenly.
     """
     card = backbone.card
@@ -122,7 +122,7 @@ def feature_set(
     *,
     name: str | None = None,
 ) -> FeatureSet:
-    """Features (N, d) and (M, d) of a kind, together with the data set's labels and the backbone's card."""
+    """Combine features (N, d) and (M, d) of a kind with the data set's labels and the backbone's card."""
     train_y, test_y = dataset.train.labels.numpy(), dataset.test.labels.numpy()
     return FeatureSet(
         name=name or dataset.name,
@@ -132,14 +132,19 @@ def feature_set(
         test_y=test_y,
         class_names=dataset.class_names,
         fingerprint=features_fingerprint(train_x, train_y, test_x, test_y),
-        widths=dict(list(backbone.widths.items())[: list(backbone.widths).index(kind) + 1]),
+        widths=kinds_up_to(backbone, kind),
         backbone=card_record(backbone),
         dataset=dataset.name,
     )
 
 
+def kinds_up_to(backbone: Backbone, kind: str) -> dict[str, int]:
+    """Return the widths of a kind of features and of all narrower ones, narrowest first."""
+    return dict(list(backbone.widths.items())[: list(backbone.widths).index(kind) + 1])
+
+
 def card_record(backbone: Backbone) -> dict[str, Any]:
-    """The card of a backbone as JSON holds it, with the sha256 of its weights."""
+    """Return the card of a backbone as JSON values, with the sha256 of its weights."""
     record: dict[str, Any] = json.loads(
         json.dumps({**asdict(backbone.card), "weights_sha256": backbone.fingerprint(backbone.kinds[-1])})
     )

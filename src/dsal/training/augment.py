@@ -1,14 +1,18 @@
-"""Augmentation of whole batches of uint8 images, on whatever device they are.
+"""Augmentation of whole batches of uint8 images, on any device.
 
 Every random choice comes from the generator that is passed in, so a seed fixes the batch. The operations and ranges of
-``trivial`` are those of TrivialAugmentWide (Müller and Hutter, 2021): one operation per image, drawn evenly, at a
-strength drawn evenly.
+``trivial`` are those of TrivialAugmentWide (Müller and Hutter, 2021): one operation per image, drawn uniformly,
+at a strength drawn uniformly.
+
+A process that holds only part of a batch (:class:`Part`) draws for the whole batch and keeps its own part, so that an
+image is changed in the same way however many processes share the batch.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Generator, Tensor
@@ -17,13 +21,30 @@ from torch.nn import functional
 CROP_PADDING = 4
 
 
-def crop_flip(images: Tensor, generator: Generator, *, mirror: bool = True) -> Tensor:
-    """Shift each image by up to 4 pixels (zeros come in at the border), and mirror half of them: (n, c, h, w)."""
+@dataclass(frozen=True)
+class Part:
+    """The images ``rows`` of a batch of ``total``."""
+
+    total: int
+    rows: slice
+
+
+def _draw(draw: Callable[..., Tensor], n: int, part: Part | None) -> Tensor:
+    """Return random numbers for the n images here, drawn for the whole batch if they are a part of one."""
+    return draw(n) if part is None else draw(part.total)[part.rows]
+
+
+def crop_flip(images: Tensor, generator: Generator, *, mirror: bool = True, part: Part | None = None) -> Tensor:
+    """Shift each image by up to 4 pixels, padding with zeros, and mirror half of them: (n, c, h, w)."""
     n, _, h, w = images.shape
     device = images.device
     padded = functional.pad(images, (CROP_PADDING,) * 4)
-    top, left = (torch.randint(0, 2 * CROP_PADDING + 1, (n, 1), generator=generator).to(device) for _ in range(2))
-    flip = mirror * torch.randint(0, 2, (n, 1), generator=generator).to(device)
+
+    def integers(high: int) -> Tensor:
+        return _draw(lambda n: torch.randint(0, high, (n, 1), generator=generator), n, part).to(device)
+
+    top, left = (integers(2 * CROP_PADDING + 1) for _ in range(2))
+    flip = mirror * integers(2)
     across = torch.arange(w, device=device)
     rows = top + torch.arange(h, device=device)  # (n, h)
     columns = left + torch.where(flip == 1, across.flip(0), across)  # (n, w)
@@ -32,15 +53,24 @@ def crop_flip(images: Tensor, generator: Generator, *, mirror: bool = True) -> T
     return padded[index[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2).contiguous()
 
 
-def cutout(images: Tensor, size: int, generator: Generator) -> Tensor:
-    """Blank one square of ``size`` pixels an image, its centre anywhere (DeVries and Taylor, 2017)."""
+def cutout(images: Tensor, size: int, generator: Generator, part: Part | None = None) -> Tensor:
+    """Blank one square of ``size`` pixels per image, its centre anywhere (DeVries and Taylor, 2017)."""
     n, _, h, w = images.shape
-    y, x = (torch.randint(0, side, (n, 1), generator=generator).to(images.device) for side in (h, w))
+    y, x = (
+        _draw(lambda n, side=side: torch.randint(0, side, (n, 1), generator=generator), n, part).to(images.device)
+        for side in (h, w)
+    )
     half = size / 2
     outside_y = (torch.arange(h, device=images.device) - y).abs() >= half  # (n, h)
     outside_x = (torch.arange(w, device=images.device) - x).abs() >= half  # (n, w)
     keep = outside_y[:, None, :, None] | outside_x[:, None, None, :]
     return images * keep
+
+
+def beta_shares(count: int, alpha: float, generator: Generator) -> Tensor:
+    """Draw numbers (count,) from Beta(a, a), as ratios of Gamma(a): torch's own Beta takes no generator."""
+    draws = torch._standard_gamma(torch.full((2, count), alpha, dtype=torch.float64), generator=generator)
+    return draws[0] / draws.sum(dim=0)
 
 
 def mixup(images: Tensor, alpha: float, generator: Generator) -> tuple[Tensor, Tensor, float]:
@@ -50,20 +80,22 @@ def mixup(images: Tensor, alpha: float, generator: Generator) -> tuple[Tensor, T
         images: (n, c, h, w), floating point.
 
     Returns:
-        The blend, the permutation (n,), and the share of the first partner.
+        The blend, the permutation (n,), and the weight of the unpermuted images.
     """
-    # Beta(a, a) as a ratio of two Gamma(a) draws; torch's own Beta takes no generator.
-    draws = torch._standard_gamma(torch.full((2,), alpha, dtype=torch.float64), generator=generator)
-    share = float(draws[0] / draws.sum())
+    weight = float(beta_shares(1, alpha, generator))
     partner = torch.randperm(len(images), generator=generator).to(images.device)
-    return share * images + (1 - share) * images[partner], partner, share
+    return weight * images + (1 - weight) * images[partner], partner, weight
 
 
 def quarter_turns(images: Tensor, share: float, generator: Generator) -> tuple[Tensor, Tensor]:
-    """Turn the first ``share`` of the batch by 90, 180 or 270 degrees: images, and quarter turns (n,) from 0 to 3."""
-    turned = round(share * len(images))
+    """Rotate a fraction ``share`` of the batch, its first images, by 90, 180 or 270 degrees.
+
+    Returns:
+        The images, and the quarter turns (n,) of each, from 0 to 3.
+    """
+    rotated = round(share * len(images))
     turns = torch.zeros(len(images), dtype=torch.int64)
-    turns[:turned] = torch.randint(1, 4, (turned,), generator=generator)
+    turns[:rotated] = torch.randint(1, 4, (rotated,), generator=generator)
     turns = turns.to(images.device)
     out = images.clone()
     for quarter in (1, 2, 3):
@@ -71,14 +103,14 @@ def quarter_turns(images: Tensor, share: float, generator: Generator) -> tuple[T
     return out, turns
 
 
-def trivial(images: Tensor, share: float, generator: Generator) -> Tensor:
-    """One random operation at a random strength, on ``share`` of the images: (n, c, h, w) uint8 to uint8."""
+def trivial(images: Tensor, share: float, generator: Generator, part: Part | None = None) -> Tensor:
+    """Apply a random operation at a random strength to a fraction ``share`` of images: (n, c, h, w) uint8 to uint8."""
     n = len(images)
-    choice = torch.randint(0, len(OPERATIONS), (n,), generator=generator)
-    choice[torch.rand(n, generator=generator) >= share] = -1
+    choice = _draw(lambda n: torch.randint(0, len(OPERATIONS), (n,), generator=generator), n, part).clone()
+    choice[_draw(lambda n: torch.rand(n, generator=generator), n, part) >= share] = -1
     # Strengths are 31 levels in [0, 1]; the sign is drawn for all, and used where an operation has two directions.
-    level = torch.randint(0, 31, (n,), generator=generator) / 30
-    sign = 1 - 2 * torch.randint(0, 2, (n,), generator=generator)
+    level = _draw(lambda n: torch.randint(0, 31, (n,), generator=generator), n, part) / 30
+    sign = 1 - 2 * _draw(lambda n: torch.randint(0, 2, (n,), generator=generator), n, part)
     out = images.clone()
     for number, operation in enumerate(OPERATIONS):
         rows = (choice == number).nonzero().squeeze(1)
@@ -87,6 +119,15 @@ def trivial(images: Tensor, share: float, generator: Generator) -> Tensor:
             strength = level[rows].to(images.device), sign[rows].to(images.device)
             out[at] = operation(images[at].float(), *strength).round_().clamp_(0, 255).to(images.dtype)
     return out
+
+
+def colour_jitter(images: Tensor, strength: float, generator: Generator, part: Part | None = None) -> Tensor:
+    """Change brightness, contrast and saturation, in this order, each by a factor of 1 - strength to 1 + strength."""
+    n, x = len(images), images.float()
+    for change in (_brightness, _contrast, _colour):
+        factor = _draw(lambda n: 2 * torch.rand(n, generator=generator) - 1, n, part).to(images.device)
+        x = change(x, factor.abs() * (strength / 0.99), factor.sign()).clamp_(0, 255)
+    return x.round_().to(images.dtype)
 
 
 def _affine(images: Tensor, matrix: list[list[Tensor]]) -> Tensor:
@@ -123,7 +164,7 @@ def _rotate(images: Tensor, level: Tensor, sign: Tensor) -> Tensor:
 
 
 def _grey(images: Tensor) -> Tensor:
-    """Luma (n, 1, h, w) of colour images; grey images as they are."""
+    """Return the luma (n, 1, h, w) of colour images; grey images as they are."""
     if images.shape[1] != 3:
         return images.mean(dim=1, keepdim=True)
     weights = torch.tensor([0.299, 0.587, 0.114], device=images.device).view(1, 3, 1, 1)
@@ -131,7 +172,7 @@ def _grey(images: Tensor) -> Tensor:
 
 
 def _blend(images: Tensor, other: Tensor | float, level: Tensor, sign: Tensor) -> Tensor:
-    """``other`` at factor 0, the image at factor 1; factors from 0.01 to 1.99."""
+    """Blend with ``other``: ``other`` at factor 0, the image at factor 1; factors from 0.01 to 1.99."""
     factor = (1 + 0.99 * level * sign).view(-1, 1, 1, 1)
     return factor * images + (1 - factor) * other
 
@@ -178,7 +219,7 @@ def _autocontrast(images: Tensor, level: Tensor, sign: Tensor) -> Tensor:
 def _equalize(images: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     """Spread each channel's histogram evenly over 0..255."""
     n, c, h, w = images.shape
-    values = images.long().view(n * c, h * w)
+    values = images.long().reshape(n * c, h * w)
     counts = torch.zeros(n * c, 256, device=images.device).scatter_add_(1, values, torch.ones_like(values).float())
     top = counts.gather(1, values.amax(dim=1, keepdim=True))  # pixels at the brightest value
     step = ((h * w - top) / 255).floor()
@@ -210,7 +251,7 @@ OPERATIONS: tuple[Callable[[Tensor, Tensor, Tensor], Tensor], ...] = (
 
 
 def resized(x: Tensor, side: int | None) -> Tensor:
-    """Images (n, c, h, w) brought to ``side`` x ``side`` pixels; as they are for None."""
+    """Resize images (n, c, h, w) to ``side`` x ``side`` pixels; None leaves them as they are."""
     if side in (None, x.shape[3]):
         return x
     return functional.interpolate(x, size=(side, side), mode="bilinear", antialias=True)

@@ -1,7 +1,7 @@
 """Batch normalisation over the batches of all ranks together.
 
-torch has one of its own, for GPUs alone. This one is plain torch code on any device, so that what is tested without a
-GPU is what runs with one. Names of parameters and buffers are those of ``nn.BatchNorm2d``.
+torch's own version is for GPUs only. This one is plain torch code for any device, so that the code tested without a GPU
+is the code that runs on one. Names of parameters and buffers are those of ``nn.BatchNorm2d``.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from torch.nn import functional
 
 
 class SharedBatchNorm2d(nn.Module):
-    """``nn.BatchNorm2d`` whose training statistics are those of the images of all ranks, however many each has.
+    """``nn.BatchNorm2d`` whose training statistics cover the images of all ranks, however many each has.
 
     Args:
-        like: takes its parameters, buffers and options over.
+        like: layer whose parameters, buffers and options are taken over.
     """
 
     running_mean: Tensor
@@ -32,7 +32,7 @@ class SharedBatchNorm2d(nn.Module):
             self.register_buffer(name, buffer)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Images (n, c, h, w), normalised."""
+        """Normalise images (n, c, h, w)."""
         if not self.training:
             statistics = self.running_mean, self.running_var
             return functional.batch_norm(images, *statistics, self.weight, self.bias, eps=self.eps)
@@ -51,7 +51,7 @@ class SharedBatchNorm2d(nn.Module):
 
 
 def share_statistics_(network: nn.Module) -> None:
-    """Replace every batch normalisation inside of ``network`` by one over all ranks."""
+    """Replace every batch normalisation in ``network`` by one over all ranks."""
     for module in list(network.modules()):
         for name, child in module.named_children():
             if isinstance(child, nn.BatchNorm2d):
@@ -63,7 +63,7 @@ def _summed(x: Tensor) -> Tensor:
 
 
 class _Sum(torch.autograd.Function):
-    """The sum over all ranks, through which gradients flow: each rank's input is part of every rank's sum."""
+    """A differentiable sum over all ranks: each rank's input is part of every rank's sum."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Which device and which number format base training uses, decided in one place."""
+"""Choice of the device and the number format of base training."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": t
 
 
 def choose_device(name: str = "auto") -> torch.device:
-    """``auto``: CUDA, then Apple's MPS, then the CPU; else the device of that name.
+    """Return the device of that name; ``auto`` prefers CUDA, then Apple's MPS, then the CPU.
 
     Raises:
         InputError: this machine has no such device.
@@ -20,6 +20,8 @@ def choose_device(name: str = "auto") -> torch.device:
             return torch.empty(0, device=name).device
         except (RuntimeError, AssertionError, NotImplementedError) as error:  # torch's three ways to say so
             reason = str(error).splitlines()[0]
+            if reason.startswith("Expected one of"):  # followed by all of torch's device types
+                reason = "unknown type of device"
             raise InputError(f"cannot compute on the device {name!r}: {reason}. Use auto or cpu") from error
     if torch.cuda.is_available():
         return torch.device("cuda")
@@ -27,10 +29,10 @@ def choose_device(name: str = "auto") -> torch.device:
 
 
 def choose_precision(name: str, device: torch.device) -> torch.dtype:
-    """The type in which convolutions run.
+    """Return the type in which convolutions run.
 
-    ``auto`` takes bfloat16 where the hardware multiplies it and float32 elsewhere: a CPU without such instructions
-    emulates it, which was measured to be fifteen times slower than float32.
+    ``auto`` takes bfloat16 where the hardware multiplies it, else float16 on CUDA and float32 on CPUs: such a CPU
+    emulates bfloat16, which was measured to be fifteen times slower than float32.
     """
     if name != "auto":
         if name not in PRECISIONS:
@@ -42,6 +44,6 @@ def choose_precision(name: str, device: torch.device) -> torch.dtype:
 
 
 def _cpu_multiplies_bfloat16() -> bool:
-    # torch offers no public question for this; where its private ones are gone, float32 is the safe answer.
-    questions = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-    return any(getattr(torch.cpu, question, lambda: False)() for question in questions)
+    # torch has no public query for this; if its private ones are gone, float32 is the safe choice.
+    queries = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    return any(getattr(torch.cpu, query, lambda: False)() for query in queries)

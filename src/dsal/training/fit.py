@@ -1,12 +1,13 @@
-"""Backpropagation, whatever the loss: a recipe's optimisers, schedule, augmentation, precision and average of weights.
+"""Backpropagation for any loss: a recipe's optimisers, schedule, augmentation, precision and average of weights.
 
 An epoch draws all its random numbers from a generator seeded by (seed, epoch), whose state is among
-:meth:`Fit.arrays`: a training that is stopped after any step continues to the same weights (same machine, same number
+:meth:`Fit.arrays`: a training stopped after any step continues to the same weights (same machine, same number
 of threads).
 
-In a team of processes each takes every n-th image of a batch, and gradients are averaged (``DistributedDataParallel``).
-All draw the same numbers and augment the whole batch, which costs little beside the network: so the batches are those
-of a single process, to the pixel.
+Of n processes each takes every n-th image of a batch, and gradients are averaged (``DistributedDataParallel``). All
+draw the same numbers, so the batches are those of a single process, to the pixel. With images in memory, each process
+augments the whole batch, which is cheap compared with the network. With images in files, each reads and augments only
+its own (:mod:`dsal.training.stream`), and operations that mix images (``Batch.generator``) mix those of one process.
 """
 
 from __future__ import annotations
@@ -22,14 +23,16 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from dsal.data.files import FileData
 from dsal.data.samples import Samples
 from dsal.distributed import ALONE, Team
 from dsal.errors import DSALError, InputError
 from dsal.progress import Progress
-from dsal.training.augment import crop_flip, cutout, trivial
-from dsal.training.optimiser import make_optimisers
+from dsal.training.augment import Part, colour_jitter, crop_flip, cutout, trivial
+from dsal.training.optimiser import STATE, make_optimisers
 from dsal.training.recipe import Recipe
 from dsal.training.sample import seed_of
+from dsal.training.stream import Crops, Wanted, default_workers
 
 Forward = Callable[[Tensor], Any]
 """The network, in the precision of the training."""
@@ -37,14 +40,15 @@ Forward = Callable[[Tensor], Any]
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch of augmented images, the same in all processes.
+    """A batch of augmented images, the same in all processes; with images in files, the part that this process reads.
 
     Attributes:
         images: uint8, (n, C, H, W).
         labels: int64, (n,).
-        mine: the images of this process; not neighbours, so that whatever was done to the first ones is shared evenly.
+        mine: the images of this process among ``images``; spread over the whole batch, so that whatever was done
+            to its first images is shared evenly.
         progress: fraction of the training that is done, in [0, 1).
-        generator: for whatever else is random.
+        generator: for all other random choices.
     """
 
     images: Tensor
@@ -59,18 +63,19 @@ Loss = Callable[[Forward, Batch], tuple[Tensor, int]]
 
 
 class Fit:
-    """One training by backpropagation, and where it stands.
+    """One training by backpropagation, and its progress.
 
     Args:
-        module: what is trained; parameters that need no gradient stay as they are.
+        module: what is trained; parameters that need no gradient do not change.
         samples: images to train on.
         loss: what is minimised.
-        recipe: how; its losses (``label_smoothing``, ``mixup``, ``rotation_share``) are up to ``loss``.
+        recipe: how to train; ``label_smoothing``, ``mixup`` and ``rotation_share`` are up to ``loss``.
         seed: of batches and augmentation.
         device: where ``module`` is.
         precision: type of the convolutions; the weights stay float32.
         forward: what ``loss`` calls; ``module`` itself by default.
         team: the processes that train together.
+        workers: threads that read image files; by default the available processors, shared with the other ranks.
     """
 
     def __init__(
@@ -85,6 +90,7 @@ class Fit:
         precision: torch.dtype = torch.float32,
         forward: nn.Module | None = None,
         team: Team = ALONE,
+        workers: int | None = None,
     ) -> None:
         if len(samples) < recipe.batch_size:
             raise InputError(f"{len(samples)} training images cannot fill a batch of {recipe.batch_size}")
@@ -92,6 +98,9 @@ class Fit:
             raise InputError(f"a batch of {recipe.batch_size} images is too small for {team.size} processes")
         self.module, self.samples, self.loss, self.recipe = module, samples, loss, recipe
         self.seed, self.device, self.precision, self.team = seed, device, precision, team
+        self.workers = default_workers() if workers is None else workers
+        self._mine = slice(team.rank, None, team.size)
+        self._part = Part(recipe.batch_size, self._mine) if isinstance(samples, FileData) else None
         self.average = copy.deepcopy(module) if recipe.average else None
         self.optimisers = make_optimisers(module, recipe)
         self.scaler = torch.amp.GradScaler(device.type, enabled=precision == torch.float16)
@@ -104,22 +113,22 @@ class Fit:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Full batches an epoch; the odd images left over differ from epoch to epoch."""
+        """Full batches per epoch; the images left over differ from epoch to epoch."""
         return len(self.samples) // self.recipe.batch_size
 
     @property
     def total(self) -> int:
-        """Steps in all."""
+        """Total number of steps."""
         return self.steps_per_epoch * self.recipe.epochs
 
     @property
     def result(self) -> nn.Module:
-        """The module whose weights count: the average where the recipe keeps one."""
+        """The module with the final weights: the average if the recipe keeps one."""
         return self.module if self.average is None else self.average
 
     def steps(self) -> Iterator[Progress]:
-        """Train to the end of the recipe, from wherever this training stands, yielding after every step."""
-        recipe, steps, size = self.recipe, self.steps_per_epoch, self.recipe.batch_size
+        """Train from the current step to the end of the recipe, yielding after every step."""
+        recipe, steps = self.recipe, self.steps_per_epoch
         while self.done < self.total:
             epoch, number = divmod(self.done, steps)
             generator = torch.Generator().manual_seed(seed_of(self.seed, epoch))
@@ -128,16 +137,37 @@ class Fit:
                 generator.set_state(self._random)
             else:
                 self._loss_sum, self._hits = 0.0, 0
-            for images, labels in self.samples.batches(size, order[number * size : steps * size]):
+            for images, labels in self._batches(epoch, order):
                 value = self._step(images.to(self.device), labels.to(self.device), generator)
                 self.done += 1
                 self._random = generator.get_state()
                 if self.done % steps == 0:
-                    self._agree()
+                    self._sync_buffers()
                 yield Progress(self.done, self.total, f"epoch {epoch + 1}/{recipe.epochs}  loss {value:.2f}")
 
+    def _batches(self, epoch: int, order: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield images and labels of the rest of an epoch: whole batches, or this process's part of them with files."""
+        recipe, steps, size = self.recipe, self.steps_per_epoch, self.recipe.batch_size
+        if not isinstance(self.samples, FileData):
+            yield from self.samples.batches(size, order[self.done % steps * size : steps * size])
+            return
+        random = recipe.crop == "resized"
+        reader = Crops(self.samples, seed_of(self.seed, epoch), random, recipe.mirror, self.workers)
+        positions = torch.arange(len(order)).split(size)[self.done % steps : steps]
+        yield from reader.batches(
+            [
+                Wanted(order[at][self._mine], at[self._mine], self._side(step) if random else self.samples.size)
+                for step, at in enumerate(positions, start=self.done)
+            ]
+        )
+
+    def _side(self, step: int) -> int:
+        """Return the side in pixels at which image files are read for a step."""
+        assert isinstance(self.samples, FileData)
+        return self.recipe.size(step / self.total) or self.samples.size
+
     def means(self) -> tuple[float, float]:
-        """Mean loss and accuracy in percent of the epoch so far, on the images as augmented, over all processes."""
+        """Return mean loss and accuracy (percent) of the epoch so far, on augmented images, over all processes."""
         totals = torch.tensor([self._loss_sum / self.team.size, self._hits], dtype=torch.float64)
         loss_sum, hits = self.team.sum_(totals).tolist()
         steps = (self.done - 1) % self.steps_per_epoch + 1
@@ -150,11 +180,13 @@ class Fit:
                 group["lr"] = group["initial_lr"] * recipe.lr_factor(progress)
             optimiser.zero_grad()
         self.module.train()
-        mine = slice(self.team.rank, None, self.team.size)
-        batch = Batch(augmented(images, recipe, generator), labels, mine, progress, generator)
-        loss, hits = self.loss(self._run, batch)
-        # scaled such that its mean over all processes is that of the batch
-        loss = loss * (self.team.size * len(labels[mine]) / len(labels))
+        images = augmented(images, recipe, generator, self._part)
+        mine = self._mine if self._part is None else slice(None)
+        if self._part is not None and self.team.size > 1:  # parts may differ in size: their draws must not matter
+            generator = torch.Generator().manual_seed(seed_of(seed_of(self.seed, self.done), self.team.rank))
+        loss, hits = self.loss(self._run, Batch(images, labels, mine, progress, generator))
+        # scaled so that its mean over all processes is that of the batch
+        loss = loss * (self.team.size * len(labels[mine]) / recipe.batch_size)
         value = loss.item()
         if not math.isfinite(value):
             epoch = self.done // self.steps_per_epoch + 1
@@ -173,7 +205,7 @@ class Fit:
 
     @torch.no_grad()
     def _update_average(self) -> None:
-        # torch.optim.swa_utils would begin with the weights after the first step, and average whole numbers too.
+        # torch.optim.swa_utils would start from the weights after the first step, and average integers too.
         if self.average is None:
             return
         decay = self.recipe.average
@@ -183,7 +215,7 @@ class Fit:
             else:
                 mean.copy_(value)
 
-    def _agree(self) -> None:
+    def _sync_buffers(self) -> None:
         """Give all processes the running statistics of rank 0; their weights are equal anyway."""
         if self.team.size > 1:
             for model in (self.module,) if self.average is None else (self.module, self.average):
@@ -191,13 +223,14 @@ class Fit:
                     self.team.broadcast_(buffer)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What the rest of the training depends on, besides the weights of the module and :meth:`facts`; copies."""
+        """Return copies of what the rest of the training depends on, besides the module's weights and :meth:`facts`."""
         names = {id(parameter): name for name, parameter in self.module.named_parameters()}
         tensors = {
-            f"momentum.{names[id(parameter)]}": state["momentum_buffer"]
+            f"{part}.{names[id(parameter)]}": state[key]
             for optimiser in self.optimisers
             for parameter, state in optimiser.state.items()
-            if state.get("momentum_buffer") is not None
+            for part, key in STATE.items()
+            if state.get(key) is not None
         }
         if self.average is not None:
             tensors |= {f"average.{name}": value for name, value in self.average.state_dict().items()}
@@ -206,11 +239,19 @@ class Fit:
         return {name: value.detach().cpu().numpy().copy() for name, value in tensors.items()}
 
     def facts(self) -> dict[str, Any]:
-        """The rest of it, as JSON holds it."""
+        """Return the rest of the state, as JSON values."""
         return {"done": self.done, "loss": self._loss_sum, "hits": self._hits, "scaler": self.scaler.state_dict()}
 
+    def gather_sums_(self) -> None:
+        """Move the losses and hits of all ranks so far to rank 0; all ranks must call it.
+
+        Then :meth:`facts` of rank 0 cover all ranks; the means of the epoch do not change.
+        """
+        totals = self.team.sum_(torch.tensor([self._loss_sum, self._hits], dtype=torch.float64)).tolist()
+        self._loss_sum, self._hits = (totals[0], int(totals[1])) if self.team.leads else (0.0, 0)
+
     def restore(self, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> None:
-        """Go to where a training was when :meth:`arrays` and :meth:`facts` said this of it; its weights are given."""
+        """Restore the state that :meth:`arrays` and :meth:`facts` returned; the weights must already be loaded."""
         parameters = dict(self.module.named_parameters())
         owners = {id(p): some for some in self.optimisers for group in some.param_groups for p in group["params"]}
         averages = {}
@@ -221,18 +262,29 @@ class Fit:
                 self._random = value
             elif part == "average":
                 averages[rest] = value.to(self.device)
-            elif part == "momentum":
+            elif part in STATE:
                 parameter = parameters[rest]
-                owners[id(parameter)].state[parameter]["momentum_buffer"] = value.to(self.device)
+                own = owners[id(parameter)].state[parameter]
+                own[STATE[part]] = value if part == "step" else value.to(self.device)  # Adam counts steps on the CPU
         if self.average is not None:
             self.average.load_state_dict(averages)
         self.scaler.load_state_dict(facts["scaler"])
         self.done, self._loss_sum, self._hits = facts["done"], facts.get("loss", 0.0), facts.get("hits", 0)
 
 
-def augmented(images: Tensor, recipe: Recipe, generator: Generator) -> Tensor:
-    """Uint8 images (n, c, h, w) as the recipe changes them, labels untouched."""
-    images = crop_flip(images, generator, mirror=recipe.mirror)
+def augmented(images: Tensor, recipe: Recipe, generator: Generator, part: Part | None = None) -> Tensor:
+    """Augment uint8 images (n, c, h, w) as in the recipe; labels do not change.
+
+    Args:
+        images: a whole batch from memory, or the ``part`` of a batch that was read from files.
+        recipe: how to augment.
+        generator: source of random numbers.
+        part: which part of the batch; images that were cropped at random while reading are not shifted.
+    """
+    if part is None or recipe.crop == "shift":
+        images = crop_flip(images, generator, mirror=recipe.mirror, part=part)
+    if recipe.jitter:
+        images = colour_jitter(images, recipe.jitter, generator, part)
     if recipe.trivial:
-        images = trivial(images, recipe.trivial, generator)
-    return cutout(images, recipe.cutout, generator) if recipe.cutout else images
+        images = trivial(images, recipe.trivial, generator, part)
+    return cutout(images, recipe.cutout, generator, part) if recipe.cutout else images

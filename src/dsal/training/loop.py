@@ -1,6 +1,6 @@
-"""Base training: one network, trained by backpropagation on the base classes, then frozen for good.
+"""Base training: one network, trained by backpropagation on the base classes, then frozen.
 
-The training itself is :class:`dsal.training.fit.Fit`; here are its data, head and loss, and the card of the result.
+The training itself is :class:`dsal.training.fit.Fit`; this module adds its data, head, loss and the resulting card.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import copy
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -16,8 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dsal.backbones import Backbone, Card, channels_last
-from dsal.data import ImageData
-from dsal.data.dataset import fingerprint
+from dsal.data import FileData, ImageData
 from dsal.distributed import ALONE, Team
 from dsal.errors import InputError
 from dsal.progress import Progress
@@ -25,9 +25,11 @@ from dsal.training.augment import mixup, quarter_turns, resized
 from dsal.training.batchnorm import share_statistics_
 from dsal.training.fit import Batch, Fit, Forward
 from dsal.training.recipe import Recipe
-from dsal.training.sample import pixel_moments, split
+from dsal.training.sample import content_fingerprint, every_nth, on_device, pixel_moments, split
 
 EVALUATION_BATCH = 500
+PIXEL_FILES, FEATURE_FILES = 2_000, 10_000
+"""Numbers of image files, evenly spread, for statistics of pixels and features; images in memory are all used."""
 
 
 @dataclass(frozen=True)
@@ -46,26 +48,29 @@ class BaseTraining:
     """The state of one base training, and how it advances.
 
     Args:
-        data: training images of the whole data set; those of other classes are left alone.
+        data: training images of the whole data set; those of other classes are ignored. Images in files stay
+            there: only a few batches are in memory.
         dataset: its name, for the card.
         classes: labels of the base classes in class order; the head's outputs follow it.
         class_order: name of that order, for the card.
         architecture: name of the network.
         recipe: how to train.
         seed: decides initial weights, batches and augmentation, and which samples are held out.
-        held_out: share of each base class kept out of training and used for the reported accuracy.
-        start: weights to start from instead of random ones.
+        held_out: fraction of each base class kept out of training and used for the reported accuracy.
+        start: weights to start from instead of random ones; with its head, if that is for these classes.
+        teacher: a backbone with a head for these classes, for a recipe with distillation.
         flip: extract features as the mean over an image and its mirror image.
         device: where to train.
         precision: type of the convolutions; the weights stay float32.
         compiled: use ``torch.compile``.
-        sync_batchnorm: normalise by statistics of the whole batch rather than of each process' images.
+        sync_batchnorm: normalise by statistics of the whole batch rather than of each process's images.
         team: the processes that train together.
+        workers: threads that read image files; by default the available processors, shared with the other ranks.
     """
 
     def __init__(
         self,
-        data: ImageData,
+        data: ImageData | FileData,
         *,
         dataset: str,
         classes: tuple[int, ...],
@@ -75,12 +80,14 @@ class BaseTraining:
         seed: int = 0,
         held_out: float = 0.0,
         start: Backbone | None = None,
+        teacher: Backbone | None = None,
         flip: bool = False,
         device: torch.device,
         precision: torch.dtype = torch.float32,
         compiled: bool = False,
         sync_batchnorm: bool = False,
         team: Team = ALONE,
+        workers: int | None = None,
     ) -> None:
         self.team = team
         position = torch.full((int(data.labels.max()) + 1,), -1)
@@ -88,10 +95,10 @@ class BaseTraining:
         mine = (position[data.labels] >= 0).nonzero().squeeze(1)
         labels = position[data.labels[mine]]
         kept, out = split(labels, held_out, torch.Generator().manual_seed(seed))
-        parts = [ImageData(data.images[mine[rows]], labels[rows]) for rows in (kept, out)]
-        self.fingerprint = fingerprint(*parts)
-        self.train, self.held_out = (ImageData(part.images.to(device), part.labels.to(device)) for part in parts)
-        moments = [pixel_moments(channel) for channel in self.train.images.transpose(0, 1)]
+        parts = [data.take(mine[rows]).relabel(labels[rows]) for rows in (kept, out)]
+        self.fingerprint = team.broadcast_result(partial(content_fingerprint, *parts))
+        self.train, self.held_out = (on_device(part, device) for part in parts)
+        moments = team.broadcast_result(lambda: pixel_moments(_some(self.train, PIXEL_FILES)))
         self.recipe, self.seed, self.device = recipe, seed, device
         self.turns = 4 if recipe.rotation_share > 0 else 1
         card = Card(
@@ -99,8 +106,8 @@ class BaseTraining:
             dataset=dataset,
             seen_classes=tuple(classes),
             class_order=class_order,
-            in_channels=self.train.images.shape[1],
-            size=self.train.images.shape[3],
+            in_channels=data.channels,
+            size=data.size,
             mean=tuple(mean for mean, _ in moments),
             std=tuple(std for _, std in moments),
             flip=flip,
@@ -111,6 +118,13 @@ class BaseTraining:
             model.head = nn.Linear(model.widths["last"], len(classes) * self.turns)
         if start is not None:
             model.network.load_state_dict(start.network.state_dict())
+            if start.head is not None and start.card.seen_classes == card.seen_classes and self.turns == 1:
+                model.head.load_state_dict(start.head.state_dict())
+        if recipe.distillation and (teacher is None or _head(teacher).out_features != len(classes)):
+            raise InputError(
+                f"distillation needs a teacher with a head for these {len(classes)} classes: pass its weights"
+            )
+        self.teacher = None if teacher is None else channels_last(teacher.to(device)).eval()
         self.model = channels_last(model.to(device))
         if sync_batchnorm and self.team.size > 1:
             share_statistics_(self.model.network)
@@ -124,11 +138,12 @@ class BaseTraining:
             precision=precision,
             forward=_Scores(self.model, compiled),
             team=team,
+            workers=workers,
         )
         self.history: list[EpochResult] = []
 
     def epochs(self, on_step: Callable[[Progress], None] | None = None) -> Iterator[EpochResult]:
-        """Train to the end of the recipe, from wherever this training stands, yielding after every epoch."""
+        """Train from the current epoch to the end of the recipe, yielding after every epoch."""
         steps, began = self.fit.steps_per_epoch, time.perf_counter()
         for progress in self.fit.steps():
             if on_step is not None:
@@ -151,56 +166,67 @@ class BaseTraining:
             began = time.perf_counter()
 
     def _loss(self, forward: Forward, batch: Batch) -> tuple[Tensor, int]:
-        """Cross-entropy of what the head says, with the turns, blends and smoothing of the recipe."""
+        """Compute the cross-entropy of the head's scores, with the rotations, blends and smoothing of the recipe."""
         recipe, images, labels = self.recipe, batch.images, batch.labels
         if recipe.rotation_share:
             images, turns = quarter_turns(images, recipe.rotation_share, batch.generator)
             labels = 4 * labels + turns
         x = resized(self.model.normalise(images), recipe.size(batch.progress))
-        partner, share = None, 1.0
+        partner, weight = None, 1.0
         if recipe.mixup:
-            x, partner, share = mixup(x, recipe.mixup, batch.generator)
-        mine, named = x[batch.mine].contiguous(memory_format=torch.channels_last), labels[batch.mine]
+            x, partner, weight = mixup(x, recipe.mixup, batch.generator)
+        mine, targets = x[batch.mine].contiguous(memory_format=torch.channels_last), labels[batch.mine]
         scores = forward(mine).float()
-        loss = functional.cross_entropy(scores, named, label_smoothing=recipe.label_smoothing)
+        loss = functional.cross_entropy(scores, targets, label_smoothing=recipe.label_smoothing)
+        if self.teacher is not None and recipe.distillation:
+            loss = torch.lerp(loss, self._distillation(mine, targets, scores), recipe.distillation)
         if partner is not None:
-            others = labels[partner][batch.mine]
-            other = functional.cross_entropy(scores, others, label_smoothing=recipe.label_smoothing)
-            loss = share * loss + (1 - share) * other
-        return loss, int((scores.argmax(1) == named).sum())
+            other_targets = labels[partner][batch.mine]
+            other = functional.cross_entropy(scores, other_targets, label_smoothing=recipe.label_smoothing)
+            loss = weight * loss + (1 - weight) * other
+        return loss, int((scores.argmax(1) == targets).sum())
+
+    def _distillation(self, x: Tensor, labels: Tensor, scores: Tensor) -> Tensor:
+        """Compute the cross-entropy to the teacher's probabilities, without rotated images, which it does not know."""
+        upright = labels % self.turns == 0
+        teacher = cast(Backbone, self.teacher)
+        with torch.no_grad():
+            probabilities = _head(teacher)(teacher.network(x[upright])).softmax(dim=1)
+        return functional.cross_entropy(scores[upright][:, :: self.turns], probabilities)
 
     @property
     def result(self) -> Backbone:
-        """The model whose weights count: the average where the recipe keeps one."""
+        """The model with the final weights: the average if the recipe keeps one."""
         return cast(Backbone, self.fit.result)
 
     @torch.no_grad()
-    def accuracy(self, data: ImageData, side: int | None = None) -> float:
-        """Percent of images (labels: positions in class order) that the head names rightly.
+    def accuracy(self, data: ImageData | FileData, side: int | None = None) -> float:
+        """Return the percentage of images (labels: positions in class order) that the head classifies correctly.
 
         Args:
-            data: images to name.
-            side: size to bring them to first; their own by default.
+            data: images to classify.
+            side: size to resize them to first; their own by default.
         """
-        model, right = self.result.eval(), torch.zeros(1, dtype=torch.int64)
+        model, correct = self.result.eval(), torch.zeros(1, dtype=torch.int64)
         mine = data.take(self.team.share(len(data), unit=EVALUATION_BATCH))
-        for images, labels in zip(
-            mine.images.split(EVALUATION_BATCH), mine.labels.split(EVALUATION_BATCH), strict=True
-        ):
-            scores = _head(model)(model.network(resized(model.normalise(images), side)))[:, :: self.turns]
-            right += int((scores.argmax(1) == labels).sum())
-        return 100 * int(self.team.sum_(right)) / len(data)
+        for images, labels in mine.batches(EVALUATION_BATCH):
+            x = resized(model.normalise(images.to(self.device)), side)
+            scores = _head(model)(model.network(x))[:, :: self.turns]
+            correct += int((scores.argmax(1).cpu() == labels.cpu()).sum())
+        return 100 * int(self.team.sum_(correct)) / len(data)
 
     def backbone(self, training: dict[str, Any]) -> Backbone:
-        """The trained backbone, with feature statistics of the base training data, ready to be saved.
+        """Return the trained backbone, with feature statistics of the base training data, ready to be saved.
 
         Args:
-            training: what the card shall say of how the weights were made, besides recipe, seed and history.
+            training: what the card records about the training, besides recipe, seed and history.
         """
         model = copy.deepcopy(self.result)
-        mine = self.train.images[self.team.share(len(self.train), unit=EVALUATION_BATCH)]
-        rows = [model.pooled(images, list(model.widths)[-1]).cpu() for images in mine.split(EVALUATION_BATCH)]
-        model.set_statistics(torch.from_numpy(self.team.rows(torch.cat(rows).numpy())))
+        some, widest = _some(self.train, FEATURE_FILES), list(model.widths)[-1]
+        mine = some.take(self.team.share(len(some), unit=EVALUATION_BATCH))
+        rows = [model.pooled(images, widest).cpu() for images, _ in mine.batches(EVALUATION_BATCH)]
+        pooled = torch.cat([torch.empty(0, model.widths[widest]), *rows])
+        model.set_statistics(torch.from_numpy(self.team.rows(pooled.numpy())))
         head = nn.Linear(model.widths["last"], _head(model).out_features // self.turns)
         head.weight.data = _head(model).weight.data[:: self.turns].clone()
         head.bias.data = _head(model).bias.data[:: self.turns].clone()
@@ -208,6 +234,11 @@ class BaseTraining:
         model.card = replace(model.card, training={**record, **training})
         model.head = head
         return model.eval()
+
+
+def _some(data: ImageData | FileData, most: int) -> ImageData | FileData:
+    """Return all images in memory, or at most ``most`` of those in files, evenly spread."""
+    return data.take(every_nth(len(data), most)) if isinstance(data, FileData) else data
 
 
 class _Scores(nn.Module):

@@ -1,4 +1,4 @@
-"""Muon: momentum whose step is orthogonalised, for convolutions that a normalisation follows (Jordan et al., 2024)."""
+"""Muon: momentum with orthogonalised steps, for convolutions followed by a normalisation (Jordan et al., 2024)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def orthogonalise(matrix: Tensor, steps: int = 3) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """For weights whose scale does not matter (a normalisation follows): their norm is kept fixed.
+    """Muon for weights whose scale does not matter (a normalisation follows): their norm is kept fixed.
 
     Args:
         params: convolution weights, (out, in, h, w) each, taken as matrices (out, in*h*w).

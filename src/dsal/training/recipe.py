@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from dsal.errors import InputError, UnknownNameError
 from dsal.registry import Registry
+
+CROPS = ("resized", "shift")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,24 +18,30 @@ class Recipe:
     Attributes:
         epochs: passes over the base training data.
         batch_size: images per step.
-        optimiser: ``"sgd"`` (momentum) or ``"muon"`` (orthogonalised steps for convolutions, SGD for the rest).
+        optimiser: ``"sgd"`` (momentum), ``"adam"``, or ``"muon"`` (orthogonalised steps for convolutions, SGD for the
+            rest).
         lr: learning rate at its highest (SGD's, and that of the parameters Muon leaves to SGD).
         muon_lr: step length of Muon, relative to the norm of a weight.
         momentum: of SGD.
         nesterov: look ahead in the momentum step.
-        weight_decay: L2 penalty of SGD.
-        milestones: shares of the training at which ``lr`` drops tenfold; empty: one cosine down to zero.
-        warmup: share of the training over which the learning rate rises linearly from zero.
+        weight_decay: L2 penalty of SGD and Adam.
+        milestones: fractions of the training at which ``lr`` drops tenfold; empty: one cosine down to zero.
+        warmup: fraction of the training over which the learning rate rises linearly from zero.
         label_smoothing: weight spread evenly over all classes.
+        distillation: weight of a teacher's probabilities in the labels (born-again networks, Furlanello et al., 2018).
+        crop: ``"resized"``: images in files are read as parts of random size and shape (8% to 100% of the area, sides
+            3:4 to 4:3), as is usual on ImageNet; ``"shift"``: images are shifted by up to 4 pixels, as images
+            in memory always are.
+        jitter: brightness, contrast and saturation change by a factor of up to 1 -/+ this; 0 for none.
         mirror: mirror half of the images; not for characters.
-        trivial: share of the images that get TrivialAugmentWide, besides crop and flip.
+        trivial: fraction of the images that get TrivialAugmentWide, besides crop and flip.
         cutout: side of a blanked square in pixels; 0 for none.
-        mixup: parameter of the Beta law of blends; 0 for none.
-        rotation_share: share of each batch that is turned by 90, 180 or 270 degrees and labelled as a class of its
+        mixup: parameter of the Beta distribution of blends; 0 for none.
+        rotation_share: fraction of each batch that is rotated by 90, 180 or 270 degrees and labelled as a class of its
             own (self-supervised label augmentation, as in PASS).
-        average: decay per step of an exponential average of the weights, which then is the result; 0 for none.
-        sizes: (share of the training, side in pixels), in order: images are brought to that side until that share
-            is done, which makes early epochs cheap; then they have their own size.
+        average: decay per step of an exponential average of the weights, which becomes the result; 0 for none.
+        sizes: (fraction of the training, side in pixels), in order: images are resized to that side until that
+            fraction is done, which makes early epochs cheap; then they have their own size.
     """
 
     epochs: int
@@ -46,6 +55,9 @@ class Recipe:
     milestones: tuple[float, ...] = ()
     warmup: float = 0.0
     label_smoothing: float = 0.0
+    distillation: float = 0.0
+    crop: str = "shift"
+    jitter: float = 0.0
     mirror: bool = True
     trivial: float = 0.0
     cutout: int = 0
@@ -54,8 +66,14 @@ class Recipe:
     average: float = 0.0
     sizes: tuple[tuple[float, int], ...] = ()
 
+    def __post_init__(self) -> None:
+        if self.crop not in CROPS:
+            raise UnknownNameError("crop", self.crop, CROPS)
+        if not 0 <= self.jitter < 1:
+            raise InputError(f"jitter must be at least 0 and less than 1, got {self.jitter}")
+
     def lr_factor(self, progress: float) -> float:
-        """Learning rate at a share of the training in [0, 1), relative to its highest.
+        """Return the learning rate at a fraction of the training in [0, 1), relative to its highest.
 
         >>> [RECIPES.get("paper").lr_factor(epoch / 160) for epoch in (0, 79, 80, 120)]
         [1.0, 1.0, 0.1, 0.01]
@@ -67,14 +85,29 @@ class Recipe:
         return 0.5 * (1 + math.cos(math.pi * (progress - self.warmup) / (1 - self.warmup)))
 
     def size(self, progress: float) -> int | None:
-        """Side of the training images at a share of the training in [0, 1); ``None`` for their own size."""
+        """Return the side of training images at a fraction of the training in [0, 1); ``None`` for their own size."""
         return next((side for until, side in self.sizes if progress < until), None)
 
 
 RECIPES: Registry[Recipe] = Registry("recipe")
 
 RECIPES.register("paper")(Recipe(epochs=160, milestones=(0.5, 0.75)))
-RECIPES.register("imagenet")(Recipe(epochs=90, milestones=(1 / 3, 2 / 3), weight_decay=1e-4))
+RECIPES.register("imagenet")(Recipe(epochs=90, milestones=(1 / 3, 2 / 3), weight_decay=1e-4, crop="resized"))
+RECIPES.register("imagenet-strong")(
+    Recipe(
+        epochs=100,
+        batch_size=256,
+        lr=0.2,
+        nesterov=True,
+        weight_decay=5e-5,
+        warmup=0.05,
+        label_smoothing=0.1,
+        crop="resized",
+        trivial=0.5,
+        average=0.9999,
+        sizes=((0.3, 128), (0.7, 176)),
+    )
+)
 RECIPES.register("strong")(
     Recipe(
         epochs=80,
@@ -84,6 +117,18 @@ RECIPES.register("strong")(
         warmup=0.05,
         trivial=0.5,
         sizes=((0.3, 16), (0.65, 24)),
+    )
+)
+RECIPES.register("again")(  # for weights of "strong", as start and as teacher
+    Recipe(
+        epochs=36,
+        optimiser="muon",
+        muon_lr=0.02,
+        nesterov=True,
+        warmup=0.05,
+        distillation=0.5,
+        trivial=0.5,
+        sizes=((0.3, 24),),
     )
 )
 RECIPES.register("characters")(

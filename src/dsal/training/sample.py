@@ -1,4 +1,4 @@
-"""The images of a base training: which are held out, the statistics of their pixels, the chance of an epoch."""
+"""The images of a base training: which are held out, the statistics of their pixels, and the seed of an epoch."""
 
 from __future__ import annotations
 
@@ -7,36 +7,32 @@ import math
 import torch
 from torch import Generator, Tensor
 
-from dsal.data.samples import Samples
+from dsal.data.dataset import fingerprint
+from dsal.data.files import FileData, files_fingerprint
+from dsal.data.samples import ImageData, Samples
 from dsal.errors import InputError
 
 
-def pixel_moments(pixels: Tensor) -> tuple[float, float]:
-    """Mean and standard deviation of uint8 pixels scaled to 0..1, by counts: no copy of eight times their size."""
-    return _moments(torch.bincount(pixels.flatten(), minlength=256).cpu().double())
-
-
-def moments_of_samples(samples: Samples) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation (channels,) of the pixels of images, scaled to 0..1; a batch of them in memory."""
+def pixel_moments(samples: Samples) -> list[tuple[float, float]]:
+    """Return mean and standard deviation of each channel of uint8 images, scaled to 0..1; reads them in batches."""
     counts = None
     for images, _ in samples.batches(256):
         new = torch.stack([torch.bincount(c.flatten(), minlength=256) for c in images.transpose(0, 1)]).cpu().double()
         counts = new if counts is None else counts + new
     if counts is None:
-        raise InputError("there are no images to take the mean of")
-    found = torch.tensor([_moments(channel) for channel in counts])
-    return found[:, 0], found[:, 1]
+        raise InputError("there are no images to compute the mean of")
+    return [_moments(channel) for channel in counts]
 
 
 def _moments(counts: Tensor) -> tuple[float, float]:
-    """Mean and standard deviation of values 0/255, 1/255 ... 1 that occur so often (256,)."""
+    """Return mean and standard deviation of the values 0/255, 1/255 ... 1 with these counts (256,)."""
     values, total = torch.arange(256).double() / 255, float(counts.sum())
     mean = float(counts @ values) / total
     return mean, math.sqrt(float(counts @ (values - mean) ** 2) / (total - 1))
 
 
 def split(labels: Tensor, share: float, generator: Generator) -> tuple[Tensor, Tensor]:
-    """Rows to train on and rows held out: ``share`` of each class, at random."""
+    """Return rows to train on and rows held out: a random fraction ``share`` of each class."""
     order = torch.randperm(len(labels), generator=generator)
     kept, out = [], []
     for label in labels.unique():
@@ -47,6 +43,23 @@ def split(labels: Tensor, share: float, generator: Generator) -> tuple[Tensor, T
     return torch.cat(kept), torch.cat(out)
 
 
+def every_nth(n: int, most: int) -> Tensor:
+    """Return at most ``most`` of ``n`` rows, evenly spread; all of them if there are no more."""
+    return torch.arange(0, n, max(1, -(-n // most)))
+
+
+def on_device(data: ImageData | FileData, device: torch.device) -> ImageData | FileData:
+    """Move images in memory to a device; images in files stay there."""
+    return ImageData(data.images.to(device), data.labels.to(device)) if isinstance(data, ImageData) else data
+
+
+def content_fingerprint(train: ImageData | FileData, held_out: ImageData | FileData) -> str:
+    """Return the sha256 of the training and held-out images; for files, of their names, sizes and labels."""
+    if isinstance(train, FileData) and isinstance(held_out, FileData):
+        return files_fingerprint(train, held_out)
+    return fingerprint(*(part for part in (train, held_out) if isinstance(part, ImageData)))
+
+
 def seed_of(seed: int, epoch: int) -> int:
-    """A seed for an epoch, such that neighbouring (seed, epoch) pairs share nothing."""
+    """Return a seed for an epoch, such that neighbouring (seed, epoch) pairs share nothing."""
     return (seed * 1_000_003 + epoch * 7_919 + 12_345) % (2**63)
