@@ -87,7 +87,7 @@ def test_steps_that_cannot_be() -> None:
 
 @pytest.mark.parametrize("rows", [0, 1, ROWS - 1, ROWS + 1, 10**12])
 def test_another_number_of_rows_is_refused(arrays: dict[str, NDArray[Any]], rows: int) -> None:
-    with pytest.raises(ValueError, match=f"just {rows} numbers"):
+    with pytest.raises(ValueError, match=f"exactly {rows} numbers"):
         decode(arrays, rows)
 
 

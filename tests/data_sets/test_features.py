@@ -64,7 +64,7 @@ def test_a_coded_file_gives_back_what_the_step_keeps(features: FeatureSet, tmp_p
     assert np.array_equal(back.select("last").test_x, back.test_x[:, -3:])
     arrays, meta = load_tensors(tmp_path / "toy")
     save_tensors(tmp_path / "toy", {**arrays, "test_y": arrays["test_y"][:-1]}, meta)
-    with pytest.raises(FileFormatError, match="not a whole set"):
+    with pytest.raises(FileFormatError, match="not a complete set"):
         read_features(tmp_path / "toy")
 
 
@@ -163,3 +163,15 @@ def test_an_unknown_name_lists_what_ships() -> None:
     with pytest.raises(UnknownNameError) as caught:
         load_features("cifar1000-features")
     assert caught.value.valid == feature_set_names()
+
+
+def test_arrays_of_any_kind_become_a_set(tmp_path: Path) -> None:
+    made = FeatureSet.from_arrays([[1, 2], [3, 4], [5, 6]], ["b", "a", "b"], [[7, 8]], ["b"], name="mine")
+    save_features(tmp_path / "mine.safetensors", made)
+    read = read_features(tmp_path / "mine.safetensors")
+    assert (read.name, read.class_names, read.fingerprint) == ("mine", ("a", "b"), made.fingerprint)
+    assert (read.train_y.tolist(), read.test_y.tolist()) == ([1, 0, 1], [1])
+    with pytest.raises(InputError, match="'c' is not"):
+        FeatureSet.from_arrays([[1.0]], ["b"], [[2.0]], ["c"])
+    with pytest.raises(InputError, match="shape"):
+        FeatureSet.from_arrays([[1.0]], ["b"], [[2.0, 3.0]], ["b"])

@@ -1,11 +1,13 @@
 """Folders and tables of labelled images, and the mistakes users make with them."""
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from dsal.data.decode import decode_image
 from dsal.data.folder import find_images, read_files
-from dsal.errors import InputError, MissingDataError
+from dsal.errors import FileFormatError, InputError, MissingDataError
 
 
 def touch(*paths: Path) -> None:
@@ -76,5 +78,20 @@ def test_find_images(tmp_path: Path) -> None:
     assert find_images([tmp_path / "a.dat", tmp_path]) == (tmp_path / "a.dat", tmp_path / "cat" / "b.png")
     with pytest.raises(InputError, match="there is no image"):
         find_images([tmp_path / "c.png"])
-    with pytest.raises(InputError, match="holds no images"):
+    with pytest.raises(InputError, match=r"holds no images$"):
         find_images([tmp_path / "empty"])
+
+
+def test_heic_without_the_package_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder of images, alone in a folder, and asked for by name: never without a word."""
+    monkeypatch.setattr("dsal.data.folder.find_spec", lambda name: None)
+    monkeypatch.setattr("dsal.data.decode.find_spec", lambda name: None)
+    touch(tmp_path / "mixed" / "b.png", tmp_path / "mixed" / "a.HEIC", tmp_path / "phone" / "a.heic")
+    passed = Counter[str]()
+    assert find_images([tmp_path / "mixed"], passed) == (tmp_path / "mixed" / "b.png",)
+    assert passed == {".heic": 1}
+    with pytest.raises(InputError, match=r"holds no images \(it has 1 .heic; pip install pillow-heif"):
+        find_images([tmp_path / "phone"])
+    (tmp_path / "a.heic").write_bytes(b"....ftypheic")
+    with pytest.raises(FileFormatError, match=r"a\.heic: pip install pillow-heif"):
+        decode_image(tmp_path / "a.heic", 8)

@@ -1,5 +1,6 @@
 """ImageNet's layouts, with the real names of classes and files but without their pixels."""
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,9 @@ from scipy.io import savemat
 
 from dsal.backbones import Backbone
 from dsal.data import FileData, load_dataset
-from dsal.data.folder import ImageFiles
+from dsal.data.class_folders import ListedImages
 from dsal.data.imagenet import GROUND_TRUTH, META, SOLUTION, imagenet100_classes, imagenet_files
+from dsal.data.listing import Listing
 from dsal.errors import FileFormatError, InputError, MemoryNeededError, MissingDataError
 from dsal.features import extract_dataset
 
@@ -31,7 +33,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def labels(files: ImageFiles) -> list[str]:
+def labels(files: ListedImages) -> list[str]:
     return [label for _, label in sorted(zip(files.paths, files.labels, strict=True))]
 
 
@@ -60,7 +62,7 @@ def test_solution_table(root: Path) -> None:
     (root / SOLUTION).write_text("\n".join(["ImageId,PredictionString", *rows]))
     assert labels(imagenet_files(root, "val")) == [WNIDS[1], WNIDS[2], WNIDS[0], WNIDS[1]]
     (root / SOLUTION).write_text("\n".join(["ImageId,PredictionString", *rows[:3]]))
-    with pytest.raises(FileFormatError, match="says nothing of ILSVRC2012_val_00000003"):
+    with pytest.raises(FileFormatError, match="has no label for ILSVRC2012_val_00000003"):
         imagenet_files(root, "val")
 
 
@@ -142,3 +144,18 @@ def test_validation_classes_must_be_those_of_training(pictures: Path) -> None:
     (pictures / "imagenet" / "train" / "n3").unlink()
     with pytest.raises(InputError, match="n3"):
         load_dataset("imagenet", pictures)
+
+
+def test_a_list_of_many_files_is_small(tmp_path: Path) -> None:
+    """A path object takes hundreds of bytes; 20,000 listed files must not."""
+    names = [f"n{number // 1000:08d}/n{number // 1000:08d}_{number}.JPEG" for number in range(20_000)]
+    tracemalloc.start()
+    try:
+        listing = Listing(tmp_path, names)
+        some = listing.take(np.arange(19_999, -1, -2))
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert held / len(names) < len(names[-1]) + 20
+    assert (len(some), some[0], some[1:3][1]) == (10_000, tmp_path / names[-1], tmp_path / names[-5])
+    assert list(listing)[:2] == [tmp_path / name for name in names[:2]]

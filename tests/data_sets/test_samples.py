@@ -58,3 +58,17 @@ def test_some_of_them_and_other_labels(samples: Samples) -> None:
     assert samples.labels.tolist() == [i % 3 for i in range(N)]
     with pytest.raises(InputError, match="labels"):
         samples.relabel(torch.arange(3))
+
+
+def test_larger_images_are_shrunk_and_smaller_ones_stay() -> None:
+    images = torch.zeros(3, 1, 4, 4, dtype=torch.uint8)
+    images[:, :, :, 2:] = 200
+    data = ImageData(images, torch.arange(3))
+    small = data.at(2, 1)
+    assert small.images.shape == (3, 1, 2, 2)
+    assert small.images.dtype == torch.uint8
+    left, right = small.images[0, 0, 0].tolist()
+    assert 0 <= left < 50 < 150 < right <= 200
+    assert small.labels is data.labels
+    assert data.at(4, 1) is data
+    assert data.at(224, 3) is data

@@ -1,6 +1,6 @@
-"""Data sets of images and of features, class order and phases.
+"""Data sets of images and features, class orders and phases.
 
-Names are imported when they are first used: reading image files needs none of them.
+Names are imported on first use: reading image files needs none of them.
 """
 
 from importlib import import_module

@@ -26,7 +26,7 @@ Opener = Callable[[str], BinaryIO]
 
 @dataclass(frozen=True)
 class Layout:
-    """Where things are in one of the two archives."""
+    """File names and keys of one of the two archives."""
 
     name: str
     archive: Archive
@@ -72,13 +72,13 @@ CIFAR10 = Layout(
 
 @DATASETS.register("cifar100")
 def load_cifar100(root: Path, download: bool = False, progress: OnProgress | None = None) -> DataSet:
-    """CIFAR-100: 50,000 + 10,000 colour images of 32x32, 100 fine classes."""
+    """Load CIFAR-100: 50,000 + 10,000 colour images of 32x32, 100 fine classes."""
     return _load(CIFAR100, root, download, progress)
 
 
 @DATASETS.register("cifar10")
 def load_cifar10(root: Path, download: bool = False, progress: OnProgress | None = None) -> DataSet:
-    """CIFAR-10: 50,000 + 10,000 colour images of 32x32, 10 classes."""
+    """Load CIFAR-10: 50,000 + 10,000 colour images of 32x32, 10 classes."""
     return _load(CIFAR10, root, download, progress)
 
 
@@ -114,7 +114,7 @@ def _open_folder(folder: Path) -> Iterator[Opener]:
 
 @contextmanager
 def _open_archive(archive: Path, folder: str) -> Iterator[Opener]:
-    """Members are read straight from the archive: nothing is unpacked, so no path inside it can do harm."""
+    """Read members straight from the archive: nothing is unpacked, so no path inside it can do harm."""
     try:
         with gzip.open(archive) as stream, tarfile.open(fileobj=stream) as tar:
 
@@ -124,7 +124,7 @@ def _open_archive(archive: Path, folder: str) -> Iterator[Opener]:
                 except KeyError:
                     file = None
                 if file is None:
-                    raise FileFormatError(f"{archive} holds no file {folder}/{member}: not the official layout")
+                    raise FileFormatError(f"{archive} has no file {folder}/{member}: it is not in the official layout")
                 return cast(BinaryIO, file)
 
             yield opener
@@ -132,7 +132,7 @@ def _open_archive(archive: Path, folder: str) -> Iterator[Opener]:
                 pass
     except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise FileFormatError(
-            f"{archive} is truncated or corrupt or is no tar archive ({error}); remove it and fetch it again"
+            f"{archive} is truncated, corrupt or not a tar archive ({error}); delete it and download it again"
         ) from error
 
 

@@ -1,20 +1,20 @@
-"""Transform coding: rows of correlated features in a few bits a number, decoded to the same floats on every machine.
+"""Transform coding: rows of correlated features in a few bits per number, decoded to the same floats on every machine.
 
 Rows x (n, d) are expressed in the principal axes a_1 ... a_d of some of them, and rounded to multiples of one step:
 
     q_i = round(a_i . x / step),    x' = step * sum_i q_i a_i
 
 One step for all axes means the same error, about step / sqrt(12), in every direction: the least total error for a
-number of bits. The features being alike, most q_i are small, and each column of them is compressed by itself.
+given number of bits. The features are correlated, so most q_i are small; each column of them is compressed separately.
 
-**Same on every machine.** The axes are integers, A = round(2^10 a), and q is taken from x by the inverse of A / 2^10,
-so that rounding A costs nothing. |q| |A_j| < 2^24 holds for every row q and column A_j. By Cauchy-Schwarz no partial
-sum of a product q . A_j is larger, so single precision holds all of them exactly, in whatever order a BLAS adds them.
+**Same on every machine.** The axes are integers, A = round(2^10 a), and q is computed with the inverse of A / 2^10, so
+that rounding A costs nothing. |q| |A_j| < 2^24 holds for every row q and column A_j. By Cauchy-Schwarz no partial sum
+of a product q . A_j is larger, so single precision holds all of them exactly, in whatever order a BLAS adds them.
 
-**A column** of integers (one q_i of all rows; all of A) is stored as its lowest value and what each entry has more,
-written as ``high * 2^shift + low``. Low bits are as good as random and are packed as they are; the high parts are at
-most 256 different ones (``radix``) and are coded by their frequencies (zlib, Huffman codes alone). As many digits as
-fit share a byte, because no Huffman code is shorter than one bit.
+**A column** of integers (one q_i of all rows; all of A) is stored as its lowest value and each entry's offset from it,
+written as ``high * 2^shift + low``. Low bits are as good as random and are packed as they are; the high parts take at
+most 256 different values (``radix``) and are coded by frequency (zlib, Huffman codes only). As many digits as fit
+share a byte, because no Huffman code is shorter than one bit.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from dsal.errors import InputError
 _FIELDS = 5  # of a column: lowest, radix, shift, bytes of the high parts, bytes of the low parts
 _EXACT = 2**24  # up to here float32 holds every integer
 _SCALE = 2**10  # of the axes: large enough for an inverse, small enough for short codes
-_CHUNK = 4096  # rows turned at a time
+_CHUNK = 4096  # rows transformed at a time
 
 
 def encode(x: NDArray[np.float32], sample: NDArray[np.float32], step: float) -> dict[str, NDArray[Any]]:
-    """Code rows.
+    """Encode rows.
 
     Args:
         x: (n, d).
-        sample: (m, d), rows of mean zero whose principal axes are to be used.
-        step: of the quantisation, in the units of x.
+        sample: (m, d), rows of mean zero whose principal axes are used.
+        step: quantisation step, in the units of x.
 
     Returns:
-        ``columns`` int32 (1 + d, 5), one line for A and one for each q_i; ``codes`` uint8, their bytes one after the
-        other; ``unit`` float32 (1,), step / 2^10.
+        ``columns`` int32 (1 + d, 5), one row for A and one for each q_i; ``codes`` uint8, their concatenated
+        bytes; ``unit`` float32 (1,), step / 2^10.
 
     Raises:
-        InputError: the step is not positive, or too small for rows so long.
+        InputError: the step is not positive, or too small for rows of this length.
     """
     if not step > 0:
         raise InputError(f"the step must be a positive number, got {step}")
@@ -66,13 +66,13 @@ def encode(x: NDArray[np.float32], sample: NDArray[np.float32], step: float) -> 
 
 
 def decode(arrays: Mapping[str, NDArray[Any]], rows: int) -> NDArray[np.float32]:
-    """Turn what :func:`encode` made into rows again, float32 (rows, d).
+    """Decode the output of :func:`encode` into rows, float32 (rows, d).
 
-    Memory grows only with what has been decoded: a file that claims more rows than it holds is refused before.
+    Memory grows only with what has been decoded: a file that claims more rows than it holds is refused early.
 
     Raises:
         KeyError: an array is missing.
-        ValueError: the arrays do not fit one another, or are not of this number of rows.
+        ValueError: the arrays are inconsistent, or do not hold this number of rows.
     """
     columns, codes, unit = arrays["columns"], arrays["codes"], arrays["unit"]
     _check(columns, codes, unit)
@@ -96,7 +96,7 @@ def decode(arrays: Mapping[str, NDArray[Any]], rows: int) -> NDArray[np.float32]
 
 
 def _exact(squares: NDArray[Any], axes: NDArray[Any]) -> bool:
-    """Whether float32 holds all products of rows, given by their squared lengths (n,), with columns of the axes."""
+    """Return whether float32 holds all products of rows, given as squared lengths (n,), with columns of the axes."""
     return float(np.max(squares, initial=0)) * float(np.max(np.sum(axes.astype(np.float64) ** 2, axis=0))) < _EXACT**2
 
 
@@ -105,7 +105,9 @@ def _check(columns: NDArray[Any], codes: NDArray[Any], unit: NDArray[Any]) -> No
     expected = ((columns, np.int32, (max(len(columns), 2), _FIELDS)), (codes, np.uint8, (codes.size,)))
     for array, kind, shape in (*expected, (unit, np.float32, (1,))):
         if array.dtype != kind or array.shape != shape:
-            raise ValueError(f"coded features hold {array.dtype} of shape {array.shape} in place of {kind.__name__}")
+            raise ValueError(
+                f"coded features must be {kind.__name__} of shape {shape}, got {array.dtype} of shape {array.shape}"
+            )
     lowest, radix, shift, *sizes = columns.T.astype(np.int64)
     if radix.min() < 2 or radix.max() > 256 or shift.min() < 0 or shift.max() > 8 or np.min(sizes) < 0:
         raise ValueError("a column of coded features has an impossible radix, shift or size")
@@ -116,7 +118,7 @@ def _check(columns: NDArray[Any], codes: NDArray[Any], unit: NDArray[Any]) -> No
 
 
 def _coded(column: NDArray[np.float64]) -> tuple[tuple[int, ...], bytes]:
-    """Fields and bytes of a column of integers (n,)."""
+    """Return the fields and bytes of a column of integers (n,)."""
     lowest = int(column.min())
     digits = column.astype(np.int32) - lowest
     shift = max(int(digits.max()).bit_length() - 8, 0)
@@ -139,14 +141,14 @@ def _chunks(rows: int) -> Iterator[slice]:
 
 
 def _packed(digits: NDArray[np.int32], radix: int) -> bytes:
-    """Digits of a radix, as many in a byte as fit, the first of them the lowest."""
+    """Pack digits of a radix, as many per byte as fit, the first one lowest."""
     places = _places(radix)
     padded = np.pad(digits, (0, -len(digits) % places)).reshape(-1, places)
     return (padded @ radix ** np.arange(places)).astype(np.uint8).tobytes()
 
 
 def _unpacked(data: memoryview, radix: int, count: int) -> NDArray[np.int32]:
-    """The digits (count,) that were packed and compressed."""
+    """Decompress and unpack digits (count,)."""
     places = _places(radix)
     size = -(-count // places)
     inflater = zlib.decompressobj()
@@ -155,7 +157,7 @@ def _unpacked(data: memoryview, radix: int, count: int) -> NDArray[np.int32]:
     except zlib.error as error:
         raise ValueError(f"a column of coded features cannot be decompressed: {error}") from error
     if len(packed) != size or not inflater.eof or inflater.unused_data:
-        raise ValueError(f"a column of coded features does not hold just {count} numbers")
+        raise ValueError(f"a column of coded features does not hold exactly {count} numbers")
     if size and packed.max() >= radix**places:
         raise ValueError("a column of coded features holds a digit beyond its radix")
     table = (np.arange(256)[:, None] // radix ** np.arange(places) % radix).astype(np.int32)  # (256, places)
@@ -163,7 +165,7 @@ def _unpacked(data: memoryview, radix: int, count: int) -> NDArray[np.int32]:
 
 
 def _places(radix: int) -> int:
-    """How many digits of a radix fit into a byte."""
+    """Return how many digits of a radix fit into a byte."""
     return max(count for count in range(1, 9) if radix**count <= 256)
 
 

@@ -1,4 +1,4 @@
-"""What a data set is, and the registry of those that can be loaded by name."""
+"""Data sets of images, and the registry of those that can be loaded by name."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from dsal.progress import OnProgress
 from dsal.registry import Registry
 
 EMBEDDED = Path(__file__).parent / "embedded"
-"""The folder of what ships in the package."""
+"""The folder of data that ships with the package."""
 
 
 @dataclass(frozen=True, eq=False)
 class DataSet:
     """A data set of images in its two parts; ``fingerprint`` is the sha256 of its content, row order included.
 
-    The images of a part are in memory or in files. Either way they are :class:`~dsal.data.samples.Samples`; ``at`` says
-    to what size images in files are decoded, and ``in_memory`` decodes all of them at once.
+    The images of a part are in memory or in files. Either way they are :class:`~dsal.data.samples.Samples`; ``at`` sets
+    the size to which images in files are decoded, and ``in_memory`` decodes all of them at once.
     """
 
     name: str
@@ -34,11 +34,11 @@ class DataSet:
     fingerprint: str
 
     def at(self, size: int, channels: int) -> DataSet:
-        """Return the same data set, with images in files decoded to ``size`` x ``size`` pixels and so many channels."""
+        """Return the same data set at ``size`` x ``size`` pixels; images in files get ``channels`` channels."""
         return replace(self, train=self.train.at(size, channels), test=self.test.at(size, channels))
 
     def keep(self, rows: Tensor) -> DataSet:
-        """Return the same data set with some of the training samples alone."""
+        """Return the same data set with only some of the training samples."""
         return replace(self, train=self.train.take(rows))
 
 
@@ -54,26 +54,35 @@ def load_dataset(
     """Load a data set by name.
 
     Args:
-        name: one of ``DATASETS.names()``.
+        name: one of ``DATASETS.names()``, or a folder of images (:mod:`dsal.data.class_folders`).
         root: folder the data sets live in; by default the environment variable ``DSAL_DATA``, else ``~/.cache/dsal``.
         download: fetch the data set from its official address when it is not under ``root``.
         progress: called with (bytes so far, bytes in all) while downloading.
 
     Raises:
         UnknownNameError: no data set of that name.
-        MissingDataError: the files are not under ``root``; says which file to put where.
+        MissingDataError: the files are not under ``root``; the message says which file to put where.
         FileFormatError: a file is truncated or corrupt or is not what its name says.
     """
+    if is_image_folder(name):
+        from dsal.data.class_folders import load_class_folders
+
+        return load_class_folders(Path(name))
     return DATASETS.get(name)(data_root() if root is None else Path(root), download, progress)
 
 
+def is_image_folder(name: str) -> bool:
+    """Return whether ``name`` is a folder of images rather than the name of a data set."""
+    return name not in DATASETS.names() and Path(name).is_dir()
+
+
 def data_root() -> Path:
-    """The folder data sets live in unless another is named."""
+    """Return the default folder of data sets."""
     return Path(os.environ.get("DSAL_DATA") or Path.home() / ".cache" / "dsal").expanduser()
 
 
 def fingerprint(*parts: ImageData) -> str:
-    """sha256 over the shapes, pixels and labels of ``parts``, in their order of rows."""
+    """Return the sha256 of the shapes, pixels and labels of ``parts``, in row order."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(repr(tuple(part.images.shape)).encode())

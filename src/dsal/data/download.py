@@ -1,4 +1,4 @@
-"""Fetching an archive over the network, checked against its known sha256."""
+"""Download of archives, checked against their known sha256."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ class Archive:
 
 
 def download_archive(archive: Archive, target: Path, progress: OnProgress | None = None) -> None:
-    """Fetch ``archive`` to ``target``, whole and with the right checksum or not at all.
+    """Download ``archive`` to ``target``, which is written only if the file is complete and its checksum right.
 
     Args:
-        archive: what to fetch.
-        target: the file to make; its folder is made too.
-        progress: called with (bytes so far, bytes in all); the second is 0 where the server does not say.
+        archive: what to download.
+        target: file to write; its folder is created.
+        progress: called with (bytes so far, bytes in all); the second is 0 if the server does not send it.
 
     Raises:
         MissingDataError: no network, or the server does not answer.
-        FileFormatError: what came has another checksum.
+        FileFormatError: the checksum is wrong.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256()
@@ -58,5 +58,5 @@ def download_archive(archive: Archive, target: Path, progress: OnProgress | None
             ) from error
         if digest.hexdigest() != archive.sha256:
             raise FileFormatError(
-                f"{archive.url} came with sha256 {digest.hexdigest()}, expected {archive.sha256}; nothing was kept"
+                f"{archive.url} has sha256 {digest.hexdigest()}, expected {archive.sha256}; the download was discarded"
             )

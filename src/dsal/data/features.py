@@ -1,4 +1,4 @@
-"""Data sets of features: what a frozen backbone made of every image, with the card of that backbone.
+"""Data sets of features: the output of a frozen backbone for every image, and the card of that backbone.
 
 On disk features are float16 or, smaller still, coded (``dsal.data.coding``); in memory float32. Each kind of features
 is the tail of the next wider one (``dsal.backbones.pooling``), so a narrower kind is a slice of the columns.
@@ -20,7 +20,8 @@ from torch import Tensor
 
 from dsal.data.coding import decode, encode
 from dsal.data.dataset import EMBEDDED
-from dsal.data.samples import FeatureRows
+from dsal.data.mapped import MappedRows
+from dsal.data.samples import FeatureArray, FeatureRows
 from dsal.errors import FileFormatError, InputError, UnknownNameError
 from dsal.schema import Anything, Array, Each, Maybe, Number, Record, Ruled, Schema, Text
 from dsal.store import load_tensors, save_tensors
@@ -29,7 +30,8 @@ _KIND = "features"
 _WIDTH = Number(1, 2**31, whole=True)
 
 
-def _disagreement(facts: dict[str, Any]) -> str | None:
+def widths_disagree(facts: dict[str, Any]) -> str | None:
+    """Return what is wrong with the widths of a set of features, or None."""
     if "widths" not in facts and "stage_widths" not in facts:
         return "it does not say how wide the features are"
     pairs = facts.get("widths", [])
@@ -39,32 +41,31 @@ def _disagreement(facts: dict[str, Any]) -> str | None:
     return None
 
 
+RECORD = Record(
+    {
+        "name": Text(200),
+        "class_names": Each(Text(500), 1, 100_000),
+        "backbone": Record(
+            {},
+            optional={
+                "architecture": Text(200),
+                "class_order": Text(200),
+                "seen_classes": Maybe(Each(Number(0, 2**31, whole=True))),
+                "weights_sha256": Maybe(Text(64)),
+            },
+            rest=Anything(),
+        ),
+        "dataset": Maybe(Text(200)),
+    },
+    optional={
+        "widths": Each(Each(Anything(), 2, 2), 1, 20),
+        "stage_widths": Each(_WIDTH, 1, 20),
+    },
+)
+"""Metadata of a set of features, in a file or a folder of shards; :func:`widths_disagree` checks the widths."""
 SCHEMA = Schema(
     _KIND,
-    Ruled(
-        Record(
-            {
-                "name": Text(200),
-                "class_names": Each(Text(500), 1, 100_000),
-                "backbone": Record(
-                    {},
-                    optional={
-                        "architecture": Text(200),
-                        "class_order": Text(200),
-                        "seen_classes": Maybe(Each(Number(0, 2**31, whole=True))),
-                        "weights_sha256": Maybe(Text(64)),
-                    },
-                    rest=Anything(),
-                ),
-                "dataset": Maybe(Text(200)),
-            },
-            optional={
-                "widths": Each(Each(Anything(), 2, 2), 1, 20),
-                "stage_widths": Each(_WIDTH, 1, 20),
-            },
-        ),
-        _disagreement,
-    ),
+    Ruled(RECORD, widths_disagree),
     {
         "train_y": Array("int32", ("training samples",), low=0),
         "test_y": Array("int32", ("test samples",), low=0),
@@ -79,25 +80,25 @@ SCHEMA = Schema(
 
 @dataclass(frozen=True, eq=False)
 class FeatureSet:
-    """Features of a data set in its two parts.
+    """Training and test features of a data set.
 
     Attributes:
-        name: what to call it.
-        train_x: float32, (N, d); may be memory-mapped and read-only.
+        name: the name shown in results and reports.
+        train_x: float32, (N, d); may be memory-mapped and read-only, or rows of many files.
         train_y: int64, (N,), data-set labels.
         test_x: float32, (M, d).
         test_y: int64, (M,).
         class_names: by data-set label.
         fingerprint: sha256 of the content (:func:`features_fingerprint`).
         widths: number of columns of each kind of features, narrowest first; the last of them is d.
-        backbone: card of the backbone, as JSON holds it.
-        dataset: the image data set these are features of, where known.
+        backbone: card of the backbone, as JSON values.
+        dataset: the image data set that the features belong to, if known.
     """
 
     name: str
-    train_x: NDArray[np.float32]
+    train_x: FeatureArray
     train_y: NDArray[np.int64]
-    test_x: NDArray[np.float32]
+    test_x: FeatureArray
     test_y: NDArray[np.int64]
     class_names: tuple[str, ...]
     fingerprint: str
@@ -120,6 +121,39 @@ class FeatureSet:
             if y.size and not 0 <= y.min() <= y.max() < len(self.class_names):
                 raise InputError(f"labels must be from 0 to {len(self.class_names) - 1}, one for each class name")
 
+    @classmethod
+    def from_arrays(cls, train_x: Any, train_y: Any, test_x: Any, test_y: Any, *, name: str = "features") -> FeatureSet:
+        """Make a set of features from arrays; classes arrive in the sorted order of their labels.
+
+        Args:
+            train_x: features (N, d).
+            train_y: labels (N,): numbers or text.
+            test_x: features (M, d).
+            test_y: labels (M,), of classes in ``train_y``.
+            name: the name shown in results and reports.
+
+        Raises:
+            InputError: shapes disagree, or a test label is not among the training labels.
+        """
+        classes, numbers = np.unique(np.asarray(train_y), return_inverse=True)
+        test_labels = np.asarray(test_y)
+        unknown = sorted(set(test_labels.tolist()) - set(classes.tolist()))
+        if unknown:
+            raise InputError(f"test labels must be among the training labels; {unknown[0]!r} is not")
+        x, test = (np.ascontiguousarray(part, dtype=np.float32) for part in (train_x, test_x))
+        y, expected = numbers.astype(np.int64), np.searchsorted(classes, test_labels).astype(np.int64)
+        return cls(
+            name=name,
+            train_x=x,
+            train_y=y,
+            test_x=test,
+            test_y=expected,
+            class_names=tuple(map(str, classes.tolist())),
+            fingerprint=features_fingerprint(x, y, test, expected),
+            widths={"last": x.shape[-1]},
+            backbone={},
+        )
+
     @property
     def train(self) -> FeatureRows:
         """The training samples."""
@@ -131,16 +165,17 @@ class FeatureSet:
         return FeatureRows(self.test_x, torch.from_numpy(self.test_y))
 
     def keep(self, rows: Tensor) -> FeatureSet:
-        """Return the same set with some of the training samples alone."""
-        return replace(self, train_x=self.train_x[rows.numpy()], train_y=self.train_y[rows.numpy()])
+        """Return the same set with only some of the training samples."""
+        kept = self.train.take(rows)
+        return replace(self, train_x=kept.x, train_y=self.train_y[rows.numpy()])
 
     @property
     def kind(self) -> str:
-        """The kind of features this is a set of: the widest it holds."""
+        """The kind of features in this set: the widest it holds."""
         return list(self.widths)[-1]
 
     def select(self, features: str | None) -> FeatureSet:
-        """The columns of a kind of features (views, not copies); the set itself for None and for its own kind.
+        """Return the columns of a kind of features (views, not copies); the set itself for None and its own kind.
 
         Raises:
             UnknownNameError: the set holds no such kind.
@@ -156,15 +191,19 @@ class FeatureSet:
             return replace(self, widths=held)
         return replace(
             self,
-            train_x=self.train_x[:, start:],
-            test_x=self.test_x[:, start:],
+            train_x=_columns(self.train_x, start),
+            test_x=_columns(self.test_x, start),
             widths=held,
             fingerprint=hashlib.sha256(f"{self.fingerprint} from column {start}".encode()).hexdigest(),
         )
 
 
+def _columns(x: FeatureArray, start: int) -> FeatureArray:
+    return x.from_column(start) if isinstance(x, MappedRows) else x[:, start:]
+
+
 def features_fingerprint(*arrays: NDArray[Any]) -> str:
-    """sha256 over types, shapes and content of ``arrays``, in their order of rows."""
+    """Return the sha256 of types, shapes and content of ``arrays``, in row order."""
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(f"{array.dtype.str} {array.shape}".encode())
@@ -173,11 +212,11 @@ def features_fingerprint(*arrays: NDArray[Any]) -> str:
 
 
 def load_features(name: str, features: str | None = None) -> FeatureSet:
-    """Load a set of features that ships in the package.
+    """Load a set of features that ships with the package.
 
     Args:
         name: one of :func:`feature_set_names`.
-        features: kind of features; the widest there is by default.
+        features: kind of features; the widest by default.
 
     Raises:
         UnknownNameError: no set of that name ships with this version.
@@ -188,7 +227,7 @@ def load_features(name: str, features: str | None = None) -> FeatureSet:
 
 
 def feature_set_names() -> tuple[str, ...]:
-    """Names of the sets of features that ship in the package."""
+    """Return the names of the sets of features that ship with the package."""
     return tuple(sorted(path.stem for path in EMBEDDED.glob("*.safetensors")))
 
 
@@ -205,15 +244,16 @@ def save_features(path: str | os.PathLike[str], features: FeatureSet, *, step: f
         InputError: a value is not finite, or larger than float16 holds (65504); the step is too small.
     """
     limit = float(np.finfo(np.float16).max)
-    for part in (features.train_x, features.test_x):
+    train_x, test_x = np.asarray(features.train_x), np.asarray(features.test_x)
+    for part in (train_x, test_x):
         if not np.all(np.abs(part) <= limit):
-            raise InputError(f"features must be finite and at most {limit} in size to be stored as float16")
+            raise InputError(f"features must be finite and at most {limit} in magnitude to be stored as float16")
     if step is None:
-        arrays = {"train_x": features.train_x.astype(np.float16), "test_x": features.test_x.astype(np.float16)}
+        arrays = {"train_x": train_x.astype(np.float16), "test_x": test_x.astype(np.float16)}
     else:
         seen = features.backbone.get("seen_classes")
         base = slice(None) if seen is None else np.isin(features.train_y, seen)
-        arrays = encode(np.concatenate([features.train_x, features.test_x]), features.train_x[base], step)
+        arrays = encode(np.concatenate([train_x, test_x]), train_x[base], step)
     save_tensors(
         path,
         {**arrays, "train_y": features.train_y.astype(np.int32), "test_y": features.test_y.astype(np.int32)},
@@ -233,7 +273,7 @@ def read_features(path: str | os.PathLike[str], features: str | None = None) -> 
 
     Args:
         path: file of features.
-        features: kind of features; the widest there is by default.
+        features: kind of features; the widest by default.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -255,18 +295,18 @@ def read_features(path: str | os.PathLike[str], features: str | None = None) -> 
             test_y=test_y,
             class_names=tuple(meta["class_names"]),
             fingerprint=features_fingerprint(train_x, train_y, test_x, test_y),
-            widths=_widths(meta),
+            widths=widths_of(meta),
             backbone=meta["backbone"],
             dataset=meta["dataset"],
         )
     except (LookupError, TypeError, ValueError, OverflowError) as error:
-        raise FileFormatError(f"{Path(path)} is not a whole set of features: {error}") from error
+        raise FileFormatError(f"{Path(path)} is not a complete set of features: {error}") from error
     return whole.select(features)
 
 
-def _widths(meta: dict[str, Any]) -> dict[str, int]:
-    """Number of columns by kind of features, narrowest first."""
+def widths_of(meta: Mapping[str, Any]) -> dict[str, int]:
+    """Return the number of columns of each kind of features, narrowest first."""
     if "widths" in meta:
         return {str(kind): int(width) for kind, width in meta["widths"]}
-    stages = meta["stage_widths"]  # a file of before the kinds had names: all stages side by side
+    stages = meta["stage_widths"]  # a file from before kinds had names: all stages side by side
     return {"last": int(stages[-1]), "stages": int(sum(stages))}

@@ -1,9 +1,9 @@
-"""Images that stay in their files until they are wanted: data sets too large for memory, of images of any size."""
+"""Images that stay in their files until needed: for data sets too large for memory, with images of any size."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from dsal.data.decode import decode_batches
+from dsal.data.listing import Listing
 from dsal.data.samples import ImageData, Rows
 from dsal.errors import InputError, MemoryNeededError
 from dsal.memory import available_bytes
@@ -22,13 +23,13 @@ class FileData:
     """Image files with their labels; the lazy sibling of :class:`~dsal.data.samples.ImageData`.
 
     Attributes:
-        paths: one file an image.
-        labels: int64, (N,), numbers of classes from 0.
+        paths: one file per image; a :class:`~dsal.data.listing.Listing` if there are many.
+        labels: int64, (N,), class numbers from 0.
         size: side in pixels to which images are decoded.
         channels: 3 for colour, 1 for grey.
     """
 
-    paths: tuple[Path, ...]
+    paths: Sequence[Path]
     labels: Tensor
     size: int = 224
     channels: int = 3
@@ -41,8 +42,13 @@ class FileData:
         return len(self.paths)
 
     def take(self, rows: Rows) -> FileData:
-        """Return some of the images, in their files."""
-        chosen = self.paths[rows] if isinstance(rows, slice) else tuple(self.paths[row] for row in rows.tolist())
+        """Return some of the images, which stay in their files."""
+        if isinstance(rows, slice):
+            chosen = self.paths[rows]
+        elif isinstance(self.paths, Listing):
+            chosen = self.paths.take(rows.cpu().numpy())
+        else:
+            chosen = tuple(self.paths[row] for row in rows.tolist())
         return replace(self, paths=chosen, labels=self.labels[rows])
 
     def relabel(self, labels: Tensor) -> FileData:
@@ -50,17 +56,17 @@ class FileData:
         return replace(self, labels=labels)
 
     def at(self, size: int, channels: int) -> FileData:
-        """Return the same images, decoded to ``size`` x ``size`` pixels and so many channels."""
+        """Return the same images, decoded to ``size`` x ``size`` pixels and ``channels`` channels."""
         return replace(self, size=size, channels=channels)
 
     def batches(self, size: int, order: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield images, uint8 (n, C, H, W), and labels (n,), ``size`` at a time; decodes ahead meanwhile."""
+        """Yield images, uint8 (n, C, H, W), and labels (n,), ``size`` at a time; threads decode ahead."""
         wanted = self if order is None else self.take(order)
         for batch in decode_batches(wanted.paths, self.size, self.channels, batch_size=size):
             yield torch.from_numpy(batch.images), wanted.labels[batch.rows]
 
     def in_memory(self, progress: OnProgress | None = None) -> ImageData:
-        """Decode all images and hold them: N * channels * size^2 bytes.
+        """Decode all images into memory: N * channels * size^2 bytes.
 
         Raises:
             MemoryNeededError: they do not fit.
@@ -82,11 +88,13 @@ class FileData:
         return ImageData(images, self.labels)
 
 
-def files_fingerprint(folder: Path, *parts: FileData) -> str:
-    """sha256 over names below ``folder``, sizes in bytes and labels; content is not read, which would take hours."""
+def files_fingerprint(*parts: FileData) -> str:
+    """Return the sha256 of names, sizes in bytes and labels; reading the content would take hours."""
     digest = hashlib.sha256()
     for part in parts:
-        for path, label in zip(part.paths, part.labels.tolist(), strict=True):
-            digest.update(f"{path.relative_to(folder).as_posix()} {path.stat().st_size} {label}\n".encode())
+        paths = part.paths
+        for row, label in enumerate(part.labels.tolist()):
+            name = paths.name(row) if isinstance(paths, Listing) else paths[row].name
+            digest.update(f"{name} {paths[row].stat().st_size} {label}\n".encode())
         digest.update(b"\n")
     return digest.hexdigest()

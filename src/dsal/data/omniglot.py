@@ -19,7 +19,7 @@ _LAST_TRAIN_DRAWER = 15
 
 @DATASETS.register("omniglot")
 def load_omniglot(root: Path, download: bool = False, progress: OnProgress | None = None) -> DataSet:
-    """Omniglot at 28x28, black ink (0) on white (255), one channel: 24,345 + 8,115 images; needs no ``root``."""
+    """Load Omniglot at 28x28, black ink (0) on white (255), one channel: 24,345 + 8,115 images; needs no ``root``."""
     with np.load(EMBEDDED / "omniglot.npz", allow_pickle=False) as file:
         images = torch.from_numpy(file["images"]).unsqueeze(1)  # (N, 1, 28, 28)
         labels = torch.from_numpy(file["labels"].astype(np.int64))

@@ -7,13 +7,13 @@ import numpy as np
 from dsal.errors import InputError
 
 Order = str | int
-"""``"natural"``, or the seed of a permutation as a number or in digits (``"1993"`` is the field's habit)."""
+"""``"natural"``, or the seed of a permutation as a number or in digits (``"1993"`` is usual in the field)."""
 
 
 def class_order(order: Order, classes: int) -> tuple[int, ...]:
-    """Data-set labels in order of arrival: the class at position p is ``class_order(...)[p]``.
+    """Return data-set labels in order of arrival: the class at position p is ``class_order(...)[p]``.
 
-    A seed means the permutation ``numpy.random.seed(seed)`` gives, which NumPy keeps the same for ever.
+    A seed selects the permutation that ``numpy.random.seed(seed)`` gives, which NumPy never changes.
 
     >>> class_order("natural", 4)
     (0, 1, 2, 3)

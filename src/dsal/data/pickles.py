@@ -1,8 +1,8 @@
-"""Reading CIFAR's own pickles without running what a pickle may ask for.
+"""Reader of CIFAR's pickles that does not run the code a pickle may ask for.
 
 A pickle is a program: it can name any importable object and call it. This reader resolves no import at all. The few
-NumPy names that a pickled uint8 array needs are answered with stand-ins defined here, which accept plain uint8 data
-and nothing else; any other name is refused.
+NumPy names that a pickled uint8 array needs resolve to stand-ins defined here, which accept only plain uint8 data; any
+other name is refused.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ def load_restricted(file: BinaryIO, where: str) -> dict[str, object]:
         the dict; keys that were ``bytes`` (written by Python 2) come back as ``str``.
 
     Raises:
-        FileFormatError: the pickle is truncated or corrupt, asks for anything else (which is named), or holds no dict.
+        FileFormatError: the pickle is truncated or corrupt, holds no dict, or asks for anything else; the message says
+            what.
     """
     try:
         # latin1 turns the byte strings of Python 2 into str one to one, so that array data survives.
         content = _Unpickler(file, encoding="latin1").load()
         if not isinstance(content, dict):
-            raise FileFormatError(f"a dict was expected, a {type(content).__name__} came")
+            raise FileFormatError(f"expected a dict, got a {type(content).__name__}")
         return {_text(key): value.values() if isinstance(value, _Array) else value for key, value in content.items()}
     except FileFormatError as error:
         raise FileFormatError(f"{where}: {error}") from None
     except Exception as error:  # a damaged pickle can raise anything, as the pickle documentation warns
         raise FileFormatError(
-            f"{where} is truncated or corrupt or is no pickle ({type(error).__name__}: {error})"
+            f"{where} is truncated, corrupt or not a pickle ({type(error).__name__}: {error})"
         ) from error
 
 
@@ -50,18 +51,18 @@ def _text(key: object) -> str:
 
 
 class _Dtype:
-    """Stands in for ``numpy.dtype``: uint8 or a refusal."""
+    """Stand-in for ``numpy.dtype`` that accepts only uint8."""
 
     def __init__(self, code: object, *_: object) -> None:
         if code not in ("u1", b"u1", "|u1"):
             raise FileFormatError(f"refused an array of type {code!r}; only uint8 arrays are read")
 
     def __setstate__(self, state: object) -> None:
-        """Byte order and alignment: of no meaning for single bytes."""
+        """Ignore byte order and alignment, which mean nothing for single bytes."""
 
 
 class _Array:
-    """Stands in for ``numpy.ndarray`` until its bytes have come."""
+    """Stand-in for ``numpy.ndarray`` until its bytes have been read."""
 
     def __init__(self) -> None:
         self._values: NDArray[np.uint8] | None = None
@@ -86,12 +87,12 @@ def _array(data: object, dtype: object, shape: object, order: str) -> NDArray[np
 
 
 def _reconstruct(*_: object) -> _Array:
-    """Stands in for NumPy's empty array; shape and content follow in ``__setstate__``."""
+    """Stand in for NumPy's empty array; shape and content follow in ``__setstate__``."""
     return _Array()
 
 
 def _from_buffer(data: object, dtype: object, shape: object, order: str) -> NDArray[np.uint8]:
-    """Stands in for what NumPy writes at pickle protocol 5."""
+    """Stand in for what NumPy writes at pickle protocol 5."""
     return _array(data, dtype, shape, order)
 
 
@@ -106,7 +107,7 @@ _STAND_INS: dict[tuple[str, str], Callable[..., object]] = {
 
 
 class _Unpickler(pickle._Unpickler):
-    """The standard library's reader in Python: the one in C lets ten bytes of a bad file claim all memory."""
+    """The standard library's pure-Python reader: the one in C lets ten bytes of a bad file claim all memory."""
 
     def find_class(self, module: str, name: str) -> Callable[..., object]:
         try:

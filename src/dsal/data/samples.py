@@ -7,22 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
+from dsal.data.mapped import MappedRows
 from dsal.errors import InputError
 from dsal.progress import OnProgress
 
+FeatureArray: TypeAlias = "NDArray[Any] | MappedRows"
+"""Rows of features, (n, d)."""
 Rows = Tensor | slice
-"""Rows by number (n,), in any order, or neighbouring ones."""
+"""Row indices (n,), in any order, or a slice."""
+
+
+_SHRUNK_AT_ONCE = 4096  # images, resized in floating point
 
 
 class Samples(Protocol):
-    """Samples that can be read in batches, as often as wanted."""
+    """Samples that can be read in batches, any number of times."""
 
     @property
     def labels(self) -> Tensor:
@@ -40,7 +47,7 @@ class Samples(Protocol):
         ...
 
     def batches(self, size: int, order: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield samples and labels, ``size`` at a time; the last batch takes what is left.
+        """Yield samples and labels, ``size`` at a time; the last batch may be smaller.
 
         Args:
             size: samples in a batch.
@@ -54,11 +61,11 @@ class FeatureRows:
     """Features with their labels.
 
     Attributes:
-        x: (n, d), floating point; may be memory-mapped and read-only.
+        x: (n, d), floating point; may be memory-mapped and read-only, or rows of many files.
         labels: int64, (n,).
     """
 
-    x: NDArray[Any]
+    x: FeatureArray
     labels: Tensor
 
     def __post_init__(self) -> None:
@@ -69,8 +76,9 @@ class FeatureRows:
         return len(self.labels)
 
     def take(self, rows: Rows) -> FeatureRows:
-        """Return some rows: a view for a slice, else a copy."""
-        return FeatureRows(self.x[rows if isinstance(rows, slice) else rows.numpy()], self.labels[rows])
+        """Return some rows: a view for a slice, else a copy; rows of many files stay on disk."""
+        chosen = rows if isinstance(rows, slice) else rows.numpy()
+        return FeatureRows(self.x.take(chosen) if isinstance(self.x, MappedRows) else self.x[chosen], self.labels[rows])
 
     def relabel(self, labels: Tensor) -> FeatureRows:
         """Return the same rows with other labels (n,)."""
@@ -89,7 +97,7 @@ class ImageData:
 
     Attributes:
         images: uint8, (N, C, H, W).
-        labels: int64, (N,), numbers of classes from 0.
+        labels: int64, (N,), class numbers from 0.
     """
 
     images: Tensor
@@ -110,6 +118,16 @@ class ImageData:
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def size(self) -> int:
+        """Width of the images in pixels."""
+        return self.images.shape[3]
+
+    @property
+    def channels(self) -> int:
+        """3 for colour, 1 for grey."""
+        return self.images.shape[1]
+
     def take(self, rows: Rows) -> ImageData:
         """Return some images: a view for a slice, else a copy."""
         return ImageData(self.images[rows], self.labels[rows])
@@ -128,8 +146,11 @@ class ImageData:
         return replace(self, images=self.images.flip(3))
 
     def at(self, size: int, channels: int) -> ImageData:
-        """Return the images themselves: their size and channels are fixed."""
-        return self
+        """Return the images, shrunk to ``size`` x ``size`` pixels if they are larger; channels do not change."""
+        if size >= self.images.shape[3]:
+            return self
+        small = [_shrunk(part, size) for part in self.images.split(_SHRUNK_AT_ONCE)]
+        return replace(self, images=torch.cat(small) if small else self.images)
 
     def in_memory(self, progress: OnProgress | None = None) -> ImageData:
         """Return the images themselves."""
@@ -138,10 +159,10 @@ class ImageData:
 
 @dataclass(frozen=True, eq=False)
 class JoinedSamples:
-    """Samples of several kinds, one after the other.
+    """Samples of several kinds, concatenated.
 
     Attributes:
-        parts: their samples are of one shape.
+        parts: samples of the same shape.
         labels: int64, (n,), of all parts.
     """
 
@@ -152,7 +173,7 @@ class JoinedSamples:
         return len(self.labels)
 
     def take(self, rows: Rows) -> JoinedSamples:
-        """Return some of the samples, part by part; those of a part stay in the order asked for."""
+        """Return some of the samples, part by part; within a part, in the order requested."""
         numbers = torch.arange(len(self))[rows]
         parts, start = [], 0
         for part in self.parts:
@@ -170,7 +191,7 @@ class JoinedSamples:
         return JoinedSamples(parts, labels)
 
     def batches(self, size: int, order: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield samples and labels (n,), ``size`` at a time, in the order asked for."""
+        """Yield samples and labels (n,), ``size`` at a time, in the order requested."""
         order = torch.arange(len(self)) if order is None else order.cpu()
         starts = np.cumsum([0, *(len(part) for part in self.parts)])
         for rows in _split(len(self), size, order):
@@ -187,7 +208,7 @@ class JoinedSamples:
 
 
 def joined(parts: Sequence[Samples]) -> Samples:
-    """All samples of several parts, one after the other; images in memory become one block of memory."""
+    """Concatenate the samples of several parts; images in memory become one tensor."""
     if len(parts) == 1:
         return parts[0]
     held = [part for part in parts if isinstance(part, ImageData)]
@@ -197,11 +218,17 @@ def joined(parts: Sequence[Samples]) -> Samples:
 
 
 def _split(n: int, size: int, order: Tensor | None) -> Iterator[Rows]:
-    """Rows of one batch after another."""
+    """Yield the rows of one batch after another."""
     if size < 1:
         raise InputError(f"batch size must be at least 1, got {size}")
     if order is not None:
-        yield from order.split(size) if len(order) else ()  # torch splits nothing into one empty batch
+        yield from order.split(size) if len(order) else ()  # torch splits an empty tensor into one empty batch
     else:
         for start in range(0, n, size):
             yield slice(start, start + size)
+
+
+def _shrunk(images: Tensor, size: int) -> Tensor:
+    """Shrink uint8 images (n, C, H, W) to ``size`` x ``size`` pixels, with antialiasing."""
+    small = functional.interpolate(images.float(), size=(size, size), mode="bilinear", antialias=True)
+    return small.round().clamp(0, 255).to(torch.uint8)

@@ -1,4 +1,4 @@
-"""Which classes arrive when. Integers only: the same scenario serves images, cached features and tests.
+"""Scenarios: which classes arrive in which phase. Integers only, for images, cached features and tests alike.
 
 Every class has a *position*, its place in the class order. Phases are ranges of positions, so the classes seen after
 phase k are always positions 0 .. seen(k) - 1.
@@ -21,16 +21,16 @@ Labels = Tensor | NDArray[np.integer] | Sequence[int]
 
 
 def split_phases(classes: int, base: int | None, phases: int) -> list[range]:
-    """Deal positions to phase 0 (``base`` of them) and to ``phases`` further phases, none dropped.
+    """Split positions into phase 0 (``base`` of them) and ``phases`` further phases, dropping none.
 
     Args:
-        classes: number of classes in all.
+        classes: total number of classes.
         base: classes of phase 0; None for half of them, rounded up.
-        phases: K, the phases after phase 0 (0 only where all classes are base classes). Where K does
-            not divide the rest, the first ones take one class more.
+        phases: K, the number of phases after phase 0 (0 only if all classes are base classes). If K does
+            not divide the rest, the first phases take one class more.
 
     Returns:
-        K + 1 ranges of positions, one after the other, together ``range(classes)``.
+        K + 1 consecutive ranges of positions, together ``range(classes)``.
 
     >>> split_phases(10, 4, 4)
     [range(0, 4), range(4, 6), range(6, 8), range(8, 9), range(9, 10)]
@@ -57,7 +57,7 @@ class Scenario:
 
     Attributes:
         order: data-set labels by position, a permutation of 0 .. classes - 1.
-        phases: ranges of positions, one after the other; phase 0 is the base.
+        phases: consecutive ranges of positions; phase 0 is the base.
     """
 
     order: tuple[int, ...]
@@ -71,7 +71,7 @@ class Scenario:
 
     @classmethod
     def deal(cls, classes: int, *, phases: int, base: int | None = None, order: Order = "natural") -> Scenario:
-        """The scenario of :func:`class_order` and :func:`split_phases`."""
+        """Build the scenario of :func:`class_order` and :func:`split_phases`."""
         return cls(class_order(order, classes), tuple(split_phases(classes, base, phases)))
 
     @property
@@ -80,15 +80,15 @@ class Scenario:
         return len(self.phases) - 1
 
     def seen(self, k: int) -> int:
-        """Number of classes seen after phase k."""
+        """Return the number of classes seen after phase k."""
         return self.phases[self._phase(k)].stop
 
     def labels(self, k: int) -> tuple[int, ...]:
-        """Data-set labels of the classes of phase k."""
+        """Return the data-set labels of the classes of phase k."""
         return tuple(self.order[p] for p in self.phases[self._phase(k)])
 
     def positions(self, labels: Labels) -> NDArray[np.int64]:
-        """Data-set labels (N,) -> positions (N,)."""
+        """Map data-set labels (N,) to positions (N,)."""
         given = np.asarray(labels)
         if given.ndim != 1 or (given.size and not np.issubdtype(given.dtype, np.integer)):
             raise InputError(f"labels must be integers of shape (N,), got {given.dtype} of shape {given.shape}")
@@ -101,12 +101,17 @@ class Scenario:
         return position[given.astype(np.int64)]
 
     def phase_rows(self, labels: Labels, k: int) -> NDArray[np.int64]:
-        """Rows whose class arrives in phase k, in ascending order; ``labels`` are data-set labels (N,)."""
+        """Return rows whose class arrives in phase k, in ascending order; ``labels`` are data-set labels (N,)."""
         phase, position = self.phases[self._phase(k)], self.positions(labels)
         return np.flatnonzero((position >= phase.start) & (position < phase.stop))
 
+    def phase_sizes(self, labels: Labels) -> list[int]:
+        """Return the number of rows of each phase; ``labels`` are data-set labels (N,)."""
+        by_class = np.bincount(self.positions(labels), minlength=len(self.order))
+        return [int(by_class[phase.start : phase.stop].sum()) for phase in self.phases]
+
     def seen_rows(self, labels: Labels, k: int) -> NDArray[np.int64]:
-        """Rows whose class has been seen after phase k, in ascending order; ``labels`` are data-set labels (N,)."""
+        """Return rows whose class is seen after phase k, in ascending order; ``labels`` are data-set labels (N,)."""
         return np.flatnonzero(self.positions(labels) < self.seen(k))
 
     def _phase(self, k: int) -> int:
