@@ -1,13 +1,13 @@
-"""Choose a recipe of base training without looking at the classes that come later.
+"""Choose a recipe for base training without looking at later classes.
 
-The proxy plays the real thing inside the first half of CIFAR-100: classes 0-39 are the base, classes 40-49 the new
+The proxy imitates the real task within the first half of CIFAR-100: classes 0-39 are the base, classes 40-49 the new
 ones. A backbone is trained on nine tenths of the base *training* images; then DS-AL learns the base and the new classes
-from its features, and is tested on the base images held out and, a fifth in turn, on all images of the new classes. No
-test image and no class from 50 up is ever touched.
+from its features, and is tested on the held-out base images and, a fifth at a time, on all images of the new classes.
+No test image and no class from 50 up is ever used.
 
     python benchmarks/proxy.py NAME --set optimiser=muon --set trivial=0.5 --epochs 12
 
-appends a line to ``benchmarks/results/proxy.jsonl``; a killed run goes on where it stopped.
+appends a line to ``benchmarks/results/proxy.jsonl``; a killed run continues where it stopped.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import numpy as np
 import torch
 
 from dsal import DSALClassifier
+from dsal.backbones import load_backbone, save_backbone
 from dsal.data import DataSet, FeatureSet, ImageData, load_dataset, save_features
 from dsal.data.dataset import fingerprint
 from dsal.features import extract_dataset
@@ -36,12 +37,14 @@ BASE, NEW, HELD_OUT, FOLDS = tuple(range(40)), tuple(range(40, 50)), 0.1, 5
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", help="what the row is called")
+    parser.add_argument("name", help="name of the row")
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="a field of the recipe")
     parser.add_argument("--epochs", type=int, default=12)
-    parser.add_argument("--side", type=int, help="side of all images to the end; 16 makes a trial four times cheaper")
+    parser.add_argument("--side", type=int, help="side of all images, to the end; 16 makes a trial four times cheaper")
     parser.add_argument("--data-root", type=Path)
     parser.add_argument("--features", type=Path, help="file for the features, to tune methods and thresholds on")
+    parser.add_argument("--weights", type=Path, help="file for the weights, to continue from with --start")
+    parser.add_argument("--start", type=Path, help="weights of an earlier trial, as start and as teacher")
     parser.add_argument("--expansion-size", type=int, default=2048)
     arguments = parser.parse_args()
     fields = dict(item.split("=", 1) for item in arguments.set)
@@ -49,7 +52,7 @@ def main() -> None:
     if arguments.side:
         recipe = replace(recipe, sizes=((2.0, arguments.side),))
     data = load_dataset("cifar100", arguments.data_root).train
-    training = make_training(data, recipe, BASE)
+    training = make_training(data, recipe, BASE, arguments.start)
     began = time.process_time()
     train(training, RESULTS.with_name(f"{arguments.name}.checkpoint"))
     proxy = extract(training, data)
@@ -61,6 +64,8 @@ def main() -> None:
         "head_accuracy": training.history[-1].held_out_accuracy,
         **evaluate(proxy, arguments.expansion_size),
     }
+    if arguments.weights:
+        save_backbone(arguments.weights, training.backbone({}))
     if arguments.features:
         save_features(arguments.features, proxy)
     with RESULTS.open("a") as file:
@@ -69,13 +74,13 @@ def main() -> None:
 
 
 def shrink(data: ImageData, side: int | None) -> ImageData:
-    """The same images with another side, resized as the training does; as they are for None."""
+    """Return the images resized to another side, as in training; unchanged for None."""
     parts = [resized(part.float(), side) for part in data.images.split(5000)]
     return ImageData(torch.cat([part.round().clamp(0, 255).byte() for part in parts]), data.labels)
 
 
-def make_training(data: ImageData, recipe: Recipe, classes: tuple[int, ...]) -> BaseTraining:
-    """A training on some classes, a tenth of each held out; the same tenth whatever the recipe."""
+def make_training(data: ImageData, recipe: Recipe, classes: tuple[int, ...], start: Path | None = None) -> BaseTraining:
+    """Return a training on some classes, a tenth of each held out; the same tenth for every recipe."""
     return BaseTraining(
         data,
         dataset="cifar100",
@@ -84,6 +89,8 @@ def make_training(data: ImageData, recipe: Recipe, classes: tuple[int, ...]) -> 
         architecture="resnet32",
         recipe=recipe,
         held_out=HELD_OUT,
+        start=None if start is None else load_backbone(start),
+        teacher=None if start is None else load_backbone(start),
         device=torch.device("cpu"),
     )
 
@@ -98,13 +105,13 @@ def train(training: BaseTraining, checkpoint: Path) -> None:
 
 
 def extract(training: BaseTraining, data: ImageData) -> FeatureSet:
-    """Features of all fifty classes, image and mirror image; the test part is held-out training images.
+    """Extract features of all fifty classes, image and mirror image; the test part is held-out training images.
 
-    Images have the size they had at the end of the training.
+    Images have their size at the end of the training.
     """
     side = training.recipe.size(1.0)
     data, training.train, training.held_out = (shrink(part, side) for part in (data, training.train, training.held_out))
-    new = make_training(data, training.recipe, NEW)  # only for its split of the new classes
+    new = make_training(data, replace(training.recipe, distillation=0.0), NEW)  # only for its split of the new classes
     backbone = training.backbone({})
     backbone.card = replace(backbone.card, flip=True)
     train, held_out = (
@@ -116,10 +123,10 @@ def extract(training: BaseTraining, data: ImageData) -> FeatureSet:
 
 
 def evaluate(proxy: FeatureSet, expansion_size: int) -> dict[str, list[float]]:
-    """Accuracy over all fifty classes, the base and the new ones, in percent; by kind of features.
+    """Return the accuracy over all fifty classes, the base and the new ones, in percent; by kind of features.
 
-    The backbone has seen none of the new classes, so all of their images can be tested on: a fifth of them at a time,
-    while the head (both streams, phase by phase) learns the others. Base images are tested on if they were held out.
+    The backbone has seen none of the new classes, so all of their images can be used as test images: a fifth of them
+    at a time, while the head (both streams, phase by phase) learns the others. Of the base, only held-out images are.
     """
     rows = {}
     for kind in proxy.widths:

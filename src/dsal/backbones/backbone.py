@@ -1,4 +1,4 @@
-"""A trained, frozen backbone: images to features, with all that must travel with its weights.
+"""A trained, frozen backbone: images to features, with everything that must travel with its weights.
 
 A file of weights (safetensors) carries, besides the network's parameters, its :class:`Card`: the architecture, the
 preprocessing, and the classes it has seen, so that no run can mistake one of them for a new class.
@@ -25,7 +25,7 @@ from dsal.store import load_tensors, save_tensors
 
 KIND = "backbone"
 SHIPPED = Path(__file__).parent / "weights"
-"""The folder of weights that ship in the package."""
+"""The folder of weights that ship with the package."""
 
 ARCHITECTURES: Registry[Callable[[int], nn.Module]] = Registry("architecture", group="dsal.backbones")
 """Constructors by name: number of input channels -> a :class:`~dsal.backbones.pooling.MappedNetwork`."""
@@ -33,7 +33,7 @@ ARCHITECTURES: Registry[Callable[[int], nn.Module]] = Registry("architecture", g
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """What one must know of a backbone's weights to use them rightly.
+    """What must be known about a backbone's weights to use them correctly.
 
     Attributes:
         architecture: name in :data:`ARCHITECTURES`.
@@ -65,11 +65,11 @@ class Backbone(nn.Module):
     """A network with its card; turns uint8 images into float32 features.
 
     The buffers ``feature_mean`` and ``feature_std`` standardise the features. They are as wide as the widest kind of
-    features there are statistics for: until :meth:`set_statistics` says more, 0 and 1 for ``stages``.
+    features that has statistics; until :meth:`set_statistics` is called, they are 0 and 1 for ``stages``.
 
     Args:
         card: see :class:`Card`.
-        network: a network of the card's architecture; made afresh when not given.
+        network: a network of the card's architecture; created if not given.
         head: outputs for ``card.seen_classes``, used in base training; ``None`` when it was dropped.
     """
 
@@ -90,7 +90,7 @@ class Backbone(nn.Module):
 
     @property
     def mapped(self) -> MappedNetwork:
-        """The network, as one that offers maps."""
+        """The network, typed as one that offers maps."""
         return cast(MappedNetwork, self.network)
 
     @property
@@ -100,7 +100,7 @@ class Backbone(nn.Module):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Kinds of features that can be extracted: the weights bring the statistics to standardise them."""
+        """Kinds of features that can be extracted: the weights include the statistics to standardise them."""
         return tuple(kind for kind, size in self.widths.items() if size <= len(self.feature_mean))
 
     def normalise(self, images: Tensor) -> Tensor:
@@ -110,7 +110,7 @@ class Backbone(nn.Module):
 
     @torch.no_grad()
     def extract(self, images: Tensor, features: str = "stages") -> Tensor:
-        """Features of a batch of images, standardised with the mean and deviation of the base training data.
+        """Return features of a batch of images, standardised with the mean and deviation of the base training data.
 
         Args:
             images: (n, c, h, w) uint8, on any device.
@@ -120,19 +120,22 @@ class Backbone(nn.Module):
             (n, d) float32, on the backbone's device.
         """
         if features in KINDS and features not in self.kinds:
-            lacking = "dsal.features.add_statistics computes what they lack from the data they were trained on"
-            reason = lacking if features in self.widths else "the network shows no maps inside its stages"
+            lacking = "dsal.features.add_statistics computes the missing statistics from the data they were trained on"
+            reason = lacking if features in self.widths else "the network offers no maps inside its stages"
             raise InputError(
-                f"these weights of {self.card.architecture} can give the features {', '.join(self.kinds)}, "
+                f"these weights of {self.card.architecture} offer the features {', '.join(self.kinds)}, "
                 f"not {features!r}: {reason}"
             )
         pooled = self.pooled(images, features)
         tail = slice(len(self.feature_mean) - pooled.shape[1], None)
-        return (pooled - self.feature_mean[tail]) / self.feature_std[tail]
+        rows = (pooled - self.feature_mean[tail]) / self.feature_std[tail]
+        if not torch.compiler.is_compiling() and not torch.isfinite(rows).all():  # an exported graph has no branches
+            raise InputError("the backbone returned NaN or infinities: its weights are damaged or far too large")
+        return rows
 
     @torch.no_grad()
     def pooled(self, images: Tensor, features: str) -> Tensor:
-        """Features (n, d) of a batch of images as they are before they are standardised."""
+        """Return the features (n, d) of a batch of images before standardisation."""
         if features not in self.widths:
             raise UnknownNameError("kind of features", features, tuple(self.widths))
         x = self._checked(images)
@@ -143,7 +146,7 @@ class Backbone(nn.Module):
         return pooled
 
     def set_statistics(self, pooled: Tensor) -> None:
-        """Standardise from now on by the mean and deviation of these rows of :meth:`pooled`, and by their kind.
+        """Standardise from now on with the mean and deviation of these rows of :meth:`pooled`, for kinds up to theirs.
 
         Args:
             pooled: (n, d) of the base training data, as wide as one of :attr:`widths`.
@@ -159,7 +162,7 @@ class Backbone(nn.Module):
 
     @torch.no_grad()
     def classify(self, images: Tensor) -> Tensor:
-        """Scores (n, classes) of the seen classes by the head of base training."""
+        """Return scores (n, classes) of the seen classes from the head of base training."""
         if self.head is None:
             raise InputError("this backbone has no head: it was saved without one, or never trained")
         x = self._checked(images)
@@ -177,7 +180,7 @@ class Backbone(nn.Module):
         return self.normalise(images.to(self.feature_mean.device))
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
-        """Take statistics of any kind of features, narrower or wider than those there are."""
+        """Accept statistics of any kind of features, narrower or wider than the current ones."""
         found = state_dict.get(f"{prefix}feature_mean")
         if found is not None and found.ndim == 1 and len(found) in self.widths.values():
             self.feature_mean = self.feature_mean.new_zeros(len(found))
@@ -185,7 +188,7 @@ class Backbone(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *arguments)
 
     def fingerprint(self, features: str = "stages") -> str:
-        """sha256 over all that decides the features of a kind: weights, statistics and preprocessing."""
+        """Return the sha256 of all that determines features of a kind: weights, statistics and preprocessing."""
         card = self.card
         digest = hashlib.sha256(repr((card.architecture, card.size, card.mean, card.std, card.flip)).encode())
         for name, value in sorted(self.state_dict().items()):
@@ -199,7 +202,7 @@ class Backbone(nn.Module):
 
 @contextmanager
 def _evaluating(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside the block; afterwards every part is in the mode it was in."""
+    """Switch to evaluation mode inside the block; afterwards restore the mode of every submodule."""
     training = [part for part in module.modules() if part.training]
     try:
         for part in training:
@@ -216,12 +219,12 @@ def save_backbone(path: Path, backbone: Backbone) -> None:
 
 
 def shipped_weights() -> tuple[str, ...]:
-    """Names of the weights that ship in the package."""
+    """Return the names of the weights that ship with the package."""
     return tuple(sorted(path.stem for path in SHIPPED.glob("*.safetensors")))
 
 
 def load_backbone(source: Path | str) -> Backbone:
-    """Read weights from a file that :func:`save_backbone` wrote, or by the name of :func:`shipped_weights`.
+    """Read weights from a file that :func:`save_backbone` wrote, or by a name from :func:`shipped_weights`.
 
     Returns:
         The backbone in evaluation mode, on the CPU.
@@ -238,7 +241,7 @@ def load_backbone(source: Path | str) -> Backbone:
 
 
 def read_card(fields: dict[str, Any]) -> Card:
-    """A card as JSON holds it, and as :data:`CARD` says."""
+    """Build a card from JSON fields that satisfy :data:`CARD`."""
     tuples = {name: None if fields[name] is None else tuple(fields[name]) for name in ("seen_classes", "mean", "std")}
     return Card(**{**fields, **tuples})
 
@@ -265,11 +268,11 @@ CARD = Ruled(
     ),
     _card_disagreement,
 )
-"""What a card must hold in a file."""
+"""Schema of a card in a file."""
 
 
 def weight_arrays(make: Callable[[Card], Backbone], card: dict[str, Any], prefix: str = "") -> dict[str, Array]:
-    """What the weights of a backbone must be in a file with this card; ``make`` makes such a backbone."""
+    """Return the arrays expected in a file of weights with this card; ``make`` builds such a backbone."""
     with torch.device("meta"):  # shapes without memory
         expected = like(make(read_card(card)).state_dict(), prefix)
     seen = "head outputs" if card["seen_classes"] is None else len(card["seen_classes"])
@@ -287,5 +290,5 @@ SCHEMA = Schema(KIND, Record({"card": CARD}), lambda facts: weight_arrays(Backbo
 
 
 def channels_last(backbone: Backbone) -> Backbone:
-    """Lay out the convolutions' weights as the fast kernels want them; in place."""
+    """Lay out the convolution weights as the fast kernels expect them, in place."""
     return backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]

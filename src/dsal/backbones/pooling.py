@@ -36,28 +36,28 @@ class MappedNetwork(Protocol):
 
 
 def _mean(values: Tensor) -> Tensor:
-    return values if values.ndim == 2 else values.mean(dim=_places(values))
+    return values if values.ndim == 2 else values.mean(dim=_spatial_dims(values))
 
 
 def _std(values: Tensor) -> Tensor:
-    return values.var(dim=_places(values), correction=0).sqrt()
+    return values.var(dim=_spatial_dims(values), correction=0).sqrt()
 
 
-def _places(values: Tensor) -> tuple[int, ...]:
+def _spatial_dims(values: Tensor) -> tuple[int, ...]:
     return (1,) if values.ndim == 3 else (2, 3)
 
 
 STATISTICS: Mapping[str, Callable[[Tensor], Tensor]] = {"mean": _mean, "std": _std}
-"""Per channel, over the places of a map: map -> (n, channels)."""
+"""Per channel, over the positions of a map: map -> (n, channels)."""
 
 
 def offered_kinds(network: MappedNetwork) -> tuple[str, ...]:
-    """Kinds of features that the network can give: ``blocks`` only where it shows maps inside its stages."""
+    """Return the kinds of features that the network offers: ``blocks`` only if it has maps inside its stages."""
     return KINDS if len(network.channels) > len(network.stage_ends) else KINDS[:2]
 
 
 def pooled_columns(network: MappedNetwork, kind: str) -> list[tuple[str, str]]:
-    """Pairs of map and statistic whose channels, side by side, are the features of a kind."""
+    """Return pairs of map and statistic whose channels, side by side, are the features of a kind."""
     stages = [(name, "mean") for name in network.stage_ends]
     if kind == "last":
         return stages[-1:]
@@ -68,16 +68,16 @@ def pooled_columns(network: MappedNetwork, kind: str) -> list[tuple[str, str]]:
 
 
 def width(network: MappedNetwork, kind: str) -> int:
-    """Number of features of a kind."""
+    """Return the number of features of a kind."""
     return sum(network.channels[name] for name, _ in pooled_columns(network, kind))
 
 
 def pool(network: MappedNetwork, x: Tensor, kind: str) -> Tensor:
-    """Features (n, d) of a kind, in one pass; each map is let go as soon as its statistics are taken."""
+    """Compute features (n, d) of a kind in one pass; each map is released once its statistics are taken."""
     columns = pooled_columns(network, kind)
     pooled = {}
     for name, values in network.maps(x):
-        for statistic, of in STATISTICS.items():
+        for statistic, compute in STATISTICS.items():
             if (name, statistic) in columns:
-                pooled[name, statistic] = of(values)
+                pooled[name, statistic] = compute(values)
     return torch.cat([pooled[column] for column in columns], dim=1).float()

@@ -1,7 +1,7 @@
 """Residual networks: ResNet-32 for 32x32 images, ResNet-18 for 32x32 and for 224x224 images.
 
 They return *features*, never class scores, and offer the map of the stem (``"stem"``) and of every block
-(``"layer1.0"``), from which ``dsal.backbones.pooling`` takes the statistics that a kind of features asks for.
+(``"layer1.0"``), from which ``dsal.backbones.pooling`` takes the statistics that a kind of features needs.
 
 The parameter names of ResNet-18 are torchvision's, so that its checkpoints load.
 """
@@ -93,34 +93,38 @@ class ResNet(nn.Module):
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
+    def stem(self, x: Tensor) -> Tensor:
+        """Return the map (n, channels, h, w) that the first block takes."""
+        return self.maxpool(torch.relu(self.bn1(self.conv1(x))))  # type: ignore[no-any-return]
+
     def maps(self, x: Tensor) -> Iterator[tuple[str, Tensor]]:
         """Yield name and map (n, channels, h, w) of the stem and of every block, earliest first."""
-        x = self.maxpool(torch.relu(self.bn1(self.conv1(x))))
+        x = self.stem(x)
         yield "stem", x
         for name in list(self.channels)[1:]:
             x = self.get_submodule(name)(x)
             yield name, x
 
     def forward(self, x: Tensor) -> Tensor:
-        """Pooled output of the last stage: (n, its channels)."""
-        for _, x in self.maps(x):  # noqa: B007, B020  (the last one stays)
+        """Return the pooled output of the last stage: (n, its channels)."""
+        for _, x in self.maps(x):  # noqa: B007, B020  (keeps the last one)
             pass
         return x.mean(dim=(2, 3))
 
 
 @ARCHITECTURES.register("resnet32")
 def resnet32(in_channels: int = 3) -> ResNet:
-    """ResNet-32 of the CIFAR experiments: 3 stages of 5 blocks, 16-32-64 channels, 0.46 M parameters."""
+    """Build the ResNet-32 of the CIFAR experiments: 3 stages of 5 blocks, 16-32-64 channels, 0.46 M parameters."""
     return ResNet((5, 5, 5), (16, 32, 64), stem="3x3", in_channels=in_channels, zero_pad=True)
 
 
 @ARCHITECTURES.register("resnet18-32")
 def resnet18_32(in_channels: int = 3) -> ResNet:
-    """ResNet-18 with a 3x3 stem and no pooling, for 32x32 images."""
+    """Build a ResNet-18 with a 3x3 stem and no pooling, for 32x32 images."""
     return ResNet((2, 2, 2, 2), (64, 128, 256, 512), stem="3x3", in_channels=in_channels)
 
 
 @ARCHITECTURES.register("resnet18")
 def resnet18(in_channels: int = 3) -> ResNet:
-    """ResNet-18 with the 7x7 stem, for 224x224 images; parameter names as torchvision's."""
+    """Build a ResNet-18 with the 7x7 stem, for 224x224 images; parameter names are torchvision's."""
     return ResNet((2, 2, 2, 2), (64, 128, 256, 512), stem="7x7", in_channels=in_channels)
