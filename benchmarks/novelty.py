@@ -1,12 +1,12 @@
-"""How well novelty tells images of classes never taught from held-out images of known ones: area under the ROC curve.
+"""How well novelty separates images of unknown classes from held-out images of known ones: area under the ROC curve.
 
     python benchmarks/novelty.py [--proxy proxy.safetensors]
 
-measures on the shipped features: the base half of the classes is taught in one phase, the test images of that half are
-the known ones, those of the other half the new ones. The score itself was chosen on the proxy alone: a backbone that
-has seen classes 0-39 of CIFAR-100, taught these, with held-out training images of them as known and all images of
-classes 40-49 as new ones (``benchmarks/proxy.py NAME --features proxy.safetensors``). Prints a table for
-docs/own-images.md and writes benchmarks/results/novelty.json.
+measures on the shipped features. The base half of the classes is taught in one phase; test images of that half are
+known, those of the other half are new. The score itself was chosen on the proxy alone: a backbone that has seen classes
+0-39 of CIFAR-100 is taught these classes, held-out training images of them are known, and all images of classes 40-49
+are new (``benchmarks/proxy.py NAME --features proxy.safetensors``). Prints a table for docs/photo-results.md and writes
+benchmarks/results/novelty.json.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from sklearn.metrics import roc_auc_score
 
 from dsal import DSALClassifier
 from dsal.data.features import FeatureSet, load_features, read_features
-from dsal.images.model import THRESHOLD
-from dsal.images.novelty import ClassStatistics, Usual
+from dsal.images.answers import THRESHOLD
+from dsal.images.novelty import ClassStatistics, NoveltyReference
 
 RESULTS = Path(__file__).parent / "results" / "novelty.json"
 PROXY_BASE = 40
@@ -33,7 +33,7 @@ MOST_LEFT_OUT = 2000
 
 @dataclass(frozen=True)
 class Question:
-    """Taught rows, then images to tell apart."""
+    """Rows to teach, and known and new images to separate."""
 
     name: str
     kind: str  # of features
@@ -47,7 +47,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--proxy", type=Path, help="features of the proxy")
     parser.add_argument("--expansion-size", type=int, default=4096)
-    parser.add_argument("--seeds", type=int, default=1, help="how many random expansions")
+    parser.add_argument("--seeds", type=int, default=1, help="number of random expansions")
     arguments = parser.parse_args()
     rows = []
     print("| data | largest logit | distance | both | known flagged | new flagged |\n|---|---|---|---|---|---|")
@@ -80,7 +80,7 @@ def questions(proxy: Path | None) -> Iterator[Question]:
 
 
 def ask(name: str, data: FeatureSet, base: int, *, also_training_images: bool = False) -> Question:
-    """The first ``base`` classes are taught; images of the others, of the test part or of both, are new."""
+    """Teach the first ``base`` classes; images of the others, from the test part or from both, are new."""
     new = data.test_x[data.test_y >= base]
     if also_training_images:
         new = np.concatenate([new, data.train_x[data.train_y >= base]])
@@ -89,13 +89,13 @@ def ask(name: str, data: FeatureSet, base: int, *, also_training_images: bool = 
 
 
 def measure(question: Question, expansion_size: int, seed: int) -> dict[str, float]:
-    """As :meth:`dsal.images.ImageModel.learn` does it."""
+    """Learn as :meth:`dsal.images.ImageModel.learn` does, then measure the separation."""
     x, y = question.x, question.y
     head = DSALClassifier(expansion_size=expansion_size, compensation=0.0, random_state=seed).partial_fit(x, y)
     statistics = ClassStatistics.nothing(x.shape[1]).plus(x, y, int(y.max()) + 1)
     picked = np.random.default_rng(0).permutation(len(y))[:MOST_LEFT_OUT]
     left_out = head.loo_logits(x[picked], y[picked]).max(1)
-    usual = Usual.nothing().plus(left_out, statistics.loo_distances(x[picked], y[picked]))
+    usual = NoveltyReference.nothing().plus(left_out, statistics.loo_distances(x[picked], y[picked]))
     logits, distances = (
         np.concatenate([value(question.known), value(question.new)])
         for value in (lambda rows: head.logits(rows).max(1), statistics.distances)

@@ -1,16 +1,16 @@
-"""Ten classes of 50 images more, for a model of 100 classes at expansion size 8192: what is lost to the bare minimum.
+"""Ten more classes of 50 images for a model of 100 classes at d_B = 8192: overhead over the bare minimum.
 
     python benchmarks/own_images.py --images FOLDER
 
 Two numbers, each the median of five rounds in which both sides take turns:
 
-- the head: ``partial_fit`` of 500 rows against the BLAS and LAPACK calls that nobody can do without, made directly on
-  matrices of the same shapes (one product for the expansion; for each stream one update of the triangular factor, the
-  product with the targets and two triangular solves; the residue). At most 1.3 times.
-- reading: image files to features against bare ONNX Runtime on the same images, decoded beforehand (at least 0.9 times
-  its speed), and against the way through PyTorch (at least 2.5 times its speed). Any folder of photographs will do.
+- the head: ``partial_fit`` of 500 rows against the necessary BLAS and LAPACK calls alone, on matrices of the same
+  shapes (one product for the expansion; for each stream one update of the triangular factor, the product with the
+  targets and two triangular solves; the residue). The goal is at most 1.3 times their time.
+- reading: image files to features against bare ONNX Runtime on the same images, decoded beforehand (the goal is at
+  least 0.9 times its speed), and against PyTorch (at least 2.5 times its speed). Any folder of photographs will do.
 
-Wants 4 GB of memory and a quiet machine. ``--expansion-size 1024`` for a try.
+Needs 4 GB of memory and an idle machine. Use ``--expansion-size 1024`` for a quick try.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def report(rounds: Iterator[tuple[float, float]]) -> dict[str, float]:
-    """Medians of (seconds, least seconds possible) over the rounds, and of their ratio."""
+    """Return medians over the rounds: seconds, lower bound of the seconds, and their ratio."""
     pairs = np.array(list(rounds))
     seconds, least = np.median(pairs, axis=0)
     ratio = float(np.median(pairs[:, 0] / pairs[:, 1]))
@@ -71,7 +71,7 @@ def report(rounds: Iterator[tuple[float, float]]) -> dict[str, float]:
 
 
 def head(size: int) -> Iterator[tuple[float, float]]:
-    """Phases of ten classes, one after the other."""
+    """Learn phases of ten classes, one after the other."""
     random = np.random.default_rng(0)
     model = DSALClassifier(expansion_size=size)
 
@@ -88,7 +88,7 @@ def head(size: int) -> Iterator[tuple[float, float]]:
 
 
 class Floor:
-    """The calls of one phase, on matrices of its shapes."""
+    """Make the calls of one phase, on matrices of the same shapes."""
 
     def __init__(self, size: int, rows: int) -> None:
         random = np.random.default_rng(0)
@@ -113,7 +113,7 @@ class Floor:
 
 
 def reading(paths: tuple[Path, ...], name: str) -> Iterator[tuple[float, float, float]]:
-    """Files to features; then the bare runtime on decoded images, with all cores; then PyTorch, as it was before."""
+    """Time files to features; then the bare runtime on decoded images, on all cores; then PyTorch."""
     backbone = open_backbone(name)
     graph = graph_of(backbone, WORTH_CONVERTING)
     if graph is None:

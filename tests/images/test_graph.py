@@ -134,6 +134,32 @@ def test_any_onnx_file_is_a_backbone(album: Path, tmp_path: Path) -> None:
         open_backbone(str(tmp_path / "torn.onnx"))
 
 
+def identity(path: Path, height: int, width: int) -> Path:
+    """A graph whose features are its pixels, bytes in and floats out, as an ONNX file."""
+    from onnx import TensorProto, helper
+
+    nodes = [
+        helper.make_node("Cast", ["pixels"], ["floats"], to=TensorProto.FLOAT),
+        helper.make_node("Flatten", ["floats"], ["features"]),
+    ]
+    given = helper.make_tensor_value_info("pixels", TensorProto.UINT8, ["n", 3, height, width])
+    made = helper.make_tensor_value_info("features", TensorProto.FLOAT, ["n", None])
+    graph = helper.make_graph(nodes, "pixels", [given], [made])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def test_a_graph_of_bytes_gets_every_pixel_unchanged(tmp_path: Path) -> None:
+    backbone = open_backbone(str(identity(tmp_path / "bytes.onnx", 16, 16)))
+    pixels = torch.arange(256, dtype=torch.uint8).repeat(3).reshape(1, 3, 16, 16)
+    assert torch.equal(backbone.extract(pixels), pixels.reshape(1, -1).float())
+
+
+def test_a_graph_of_images_that_are_not_square_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="square images, not 16 x 32 pixels"):
+        open_backbone(str(identity(tmp_path / "wide.onnx", 16, 32)))
+
+
 def test_heic(tmp_path: Path) -> None:
     heif = pytest.importorskip("pillow_heif")
     from dsal.data.decode import decode_image
@@ -201,6 +227,8 @@ def test_light_commands_import_neither_torch_nor_scikit_learn(
         ("predict", tmp_path / "m.dsal", picture),
         ("info", tmp_path / "m.dsal"),
         ("learn", tmp_path / "nowhere", "--model", tmp_path / "m.dsal"),
+        ("learn", album / "first", "--model", tmp_path / "nowhere" / "m.dsal"),
         ("predict", tmp_path / "m.dsal", tmp_path / "nowhere.jpg"),
+        ("suggest", tmp_path / "m.dsal", tmp_path / "nowhere"),
     ):
         assert run(*arguments).splitlines()[-1] == "HEAVY", arguments

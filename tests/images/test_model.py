@@ -203,7 +203,7 @@ def test_any_module(album: Path, tmp_path: Path) -> None:
     model = ImageModel(wrap_module(module, size=28), DSALClassifier(expansion_size=256))
     assert model.learn(album / "first").loo_accuracy > 0.4
     model.save(tmp_path / "m.dsal")
-    with pytest.raises(InputError, match="hand it over"):
+    with pytest.raises(InputError, match="pass it when loading"):
         ImageModel.load(tmp_path / "m.dsal")
     again = ImageModel.load(tmp_path / "m.dsal", backbone=module)
     assert again.predict(album / "test") == model.predict(album / "test")
@@ -332,3 +332,13 @@ def test_scores_do_not_collapse_where_everything_is_right() -> None:
     likely = model.predict_proba(random.standard_normal((50, 30)) + 4)
     assert 0.9 < likely[:, 0].mean() < 0.9999
     assert model._calibration.temperature > 0.01
+
+
+def test_what_labelled_images_are(taught: ImageModel, album: Path) -> None:
+    files = read_files(album / "second")
+    paths, labels = np.array([str(path) for path in files.paths]), np.array(files.labels)
+    for wrong in ([paths, labels], (paths,), ("a.png", ["cat"]), (paths, "cat"), None, 3):
+        with pytest.raises(InputError, match="a folder, a zip, a CSV, or a tuple"):
+            taught.learn(wrong)  # type: ignore[arg-type]
+    assert [answer.path for answer in taught.predict(paths[:3])] == list(files.paths[:3])
+    assert taught.learn((paths, labels)).images == 45

@@ -10,7 +10,7 @@ from sklearn.metrics import roc_auc_score
 
 from dsal import DSALClassifier, InputError
 from dsal.data.features import FeatureSet
-from dsal.images.novelty import ClassStatistics, Usual, _Whitening
+from dsal.images.novelty import ClassStatistics, NoveltyReference, _Whitening
 
 Scatter = Callable[[ClassStatistics], NDArray[np.float64]]
 Rows = tuple[NDArray[np.float64], NDArray[np.int64]]
@@ -107,18 +107,46 @@ def test_float32_rows_are_summed_in_float64(sample: FeatureSet) -> None:
 def test_nothing_to_compare_with() -> None:
     with pytest.raises(InputError, match="no images"):
         ClassStatistics.nothing(3).distances(np.zeros((1, 3)))
-    assert np.isnan(Usual.nothing().novelty(np.zeros(2), np.zeros(2))).all()
+    assert np.isnan(NoveltyReference.nothing().novelty(np.zeros(2), np.zeros(2))).all()
+
+
+def test_samples_of_the_classes_by_the_book(rows: Rows) -> None:
+    """Normal about each mean, wider where it is of few rows; a class without rows has none, one of one row has."""
+    x, y = rows
+    kept = (y != 3) & ((y != 5) | (np.arange(len(y)) == np.flatnonzero(y == 5)[0]))
+    x, y = x[kept], y[kept]
+    filled = [c for c in range(8) if c != 3]
+    means, counts = np.stack([x[y == c].mean(0) for c in filled]), np.array([np.sum(y == c) for c in filled])
+    residues = np.concatenate([x[y == c] - mean for c, mean in zip(filled, means, strict=True)])
+    covariance = np.linalg.inv(shrunk(residues.T @ residues, len(x) - 7, len(x)))
+    noise = np.random.default_rng(0).standard_normal((7, 30, 20)) @ np.linalg.cholesky(covariance).T
+    expected = [m + np.sqrt(1 + 1 / n) * z for m, n, z in zip(means, counts, noise, strict=True)]
+    sampled, labels = of(x, y).sample(30)
+    np.testing.assert_allclose(sampled, np.concatenate(expected), rtol=1e-8, atol=1e-8)
+    assert labels.tolist() == np.repeat(filled, 30).tolist()
+
+
+def test_an_estimated_reference_is_wider_and_counts_as_many_images() -> None:
+    random = np.random.default_rng(0)
+    logits, distances = random.normal(0.5, 0.1, 60), random.normal(-0.2, 0.05, 60)
+    wide = [v.mean() + factor * (v - v.mean()) for v, factor in ((logits, 3.0), (distances, 8.0))]
+    expected = NoveltyReference.nothing().plus(*wide).counts * (37 / 60)
+    np.testing.assert_allclose(NoveltyReference.estimated(logits, distances, 37.0).counts, expected)
+    assert NoveltyReference.estimated(logits[:1], distances[:1], 5.0).counts.sum() == 5.0
+    assert not NoveltyReference.estimated(np.full(2, np.nan), distances[:2], 5.0).counts.any()
 
 
 def test_novelty_is_the_share_of_less_strange_images() -> None:
     logits, distances = np.linspace(0.2, 1.2, 1001), np.linspace(1.0, -1.0, 1001)  # from strange to usual
-    usual = Usual.nothing().plus(logits, distances)
+    usual = NoveltyReference.nothing().plus(logits, distances)
     shares = usual.novelty(logits, distances)
     assert (np.diff(shares) <= 0).all()
     np.testing.assert_allclose(shares, np.linspace(1, 0, 1001), atol=0.03)
     assert usual.novelty(np.array([-9.0]), np.array([99.0])) == 1.0
     halves = (
-        Usual.nothing().plus(logits[:500], distances[:500]).merged(Usual.nothing().plus(logits[500:], distances[500:]))
+        NoveltyReference.nothing()
+        .plus(logits[:500], distances[:500])
+        .merged(NoveltyReference.nothing().plus(logits[500:], distances[500:]))
     )
     assert np.array_equal(halves.counts, usual.counts)
 
@@ -136,7 +164,7 @@ def test_the_score_by_the_book() -> None:
     random = np.random.default_rng(0)
     logits = snapped(random.uniform(-0.5, 1.5, 60), -1.0)
     distances = snapped(random.uniform(-1.0, 1.7, 60), -2.0)
-    usual = Usual.nothing().plus(logits, distances)
+    usual = NoveltyReference.nothing().plus(logits, distances)
     expected = 0.5 * (distances - distances.mean()) / distances.std() - (logits - logits.mean()) / logits.std()
     np.testing.assert_allclose(usual.score(logits, distances), expected, rtol=1e-9, atol=1e-9)
     # Novelty of a known image: those below it, and half of those that are as strange, itself among them.
@@ -153,13 +181,13 @@ def test_the_score_by_the_book() -> None:
 
 def test_weights_of_cells_count() -> None:
     logits, distances = snapped(np.array([0.1, 0.5, 0.9]), -1.0), snapped(np.array([1.0, 0.0, -1.0]), -2.0)
-    usual = Usual.nothing().plus(logits.repeat([1, 3, 2]), distances.repeat([1, 3, 2]))
+    usual = NoveltyReference.nothing().plus(logits.repeat([1, 3, 2]), distances.repeat([1, 3, 2]))
     assert usual.novelty(logits, distances)[1] == pytest.approx((2 + 3 / 2) / 6)
 
 
 def test_images_that_are_all_alike_have_the_spread_of_a_cell() -> None:
     logits, distances = snapped(np.full(3, 0.4), -1.0), snapped(np.full(3, 0.2), -2.0)
-    usual = Usual.nothing().plus(logits, distances)
+    usual = NoveltyReference.nothing().plus(logits, distances)
     score = usual.score(logits + np.array([0.0, 0.0, 0.05]), distances + np.array([0.0, 0.05, 0.0]))
     np.testing.assert_allclose(score, [0.0, 0.5 * 0.05 / CELL, -0.05 / CELL], atol=1e-9)
 
@@ -168,7 +196,7 @@ def test_the_outer_cells_are_open_and_nan_is_left_out() -> None:
     edges = np.linspace(-1.0, 2.0, 121)
     logits = np.array([-9.0, -1.0, edges[40], 1.99, 2.0, 9.0, np.nan, 0.0])
     distances = np.array([-9.0, -2.0, -9.0, 9.0, 2.0, 9.0, 0.0, np.nan])
-    counts = Usual.nothing().plus(logits, distances).counts
+    counts = NoveltyReference.nothing().plus(logits, distances).counts
     assert counts.shape == (120, 160)
     assert {(r, c): counts[r, c] for r, c in zip(*np.nonzero(counts), strict=True)} == {
         (0, 0): 2.0,
@@ -237,7 +265,7 @@ def test_a_class_without_its_rows(rows: Rows) -> None:
 
 def test_new_classes_look_strange(sample: FeatureSet) -> None:
     """Real features, learned in four phases: classes 0-39 known, 50-99 new to backbone and head."""
-    classifier, usual = DSALClassifier(expansion_size=256, compensation=0.0), Usual.nothing()
+    classifier, usual = DSALClassifier(expansion_size=256, compensation=0.0), NoveltyReference.nothing()
     statistics = ClassStatistics.nothing(sample.train_x.shape[1])
     for start in range(0, 40, 10):
         phase = (sample.train_y >= start) & (sample.train_y < start + 10)

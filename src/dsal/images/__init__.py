@@ -1,6 +1,6 @@
-"""Own images: a backbone, a classifier and a sense for what was never taught, in one model and one file.
+"""Models for your own images: a backbone, a classifier and novelty detection in one file.
 
-Names are imported when they are first used: most commands need only some of them.
+Names are imported on first use, because most commands need only some of them.
 """
 
 from importlib import import_module

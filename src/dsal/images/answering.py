@@ -1,4 +1,4 @@
-"""From features to answers: probabilities, the most likely classes, novelty. NumPy alone, for every kind of model."""
+"""Turn features into predictions: probabilities, the most likely classes and novelty. Needs only NumPy."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from dsal.data.decode import ImageSource
 from dsal.errors import FileFormatError, InputError
 from dsal.images.answers import Prediction
 from dsal.images.batches import FeatureBatch
-from dsal.images.novelty import ClassStatistics, Usual
+from dsal.images.novelty import ClassStatistics, NoveltyReference
 
 Logits: TypeAlias = Callable[[NDArray[np.float32]], tuple[NDArray[np.float64], NDArray[np.float64]]]
-"""Features (n, d) to the logits (n, c) of the main stream, and to those of both streams."""
+"""Map features (n, d) to logits (n, c): those of the main stream, and those of both streams."""
 
 
 @dataclass(frozen=True, eq=False)
 class Answerer:
-    """All that answers need.
+    """Everything needed to make predictions.
 
     Attributes:
         classes: labels in the order of the logits.
         logits: see :data:`Logits`.
         temperature: of the probabilities.
         statistics: sums over the features of each class.
-        usual: what images of known classes look like.
+        reference: scores of images of known classes, used to rate novelty.
     """
 
     classes: tuple[str, ...]
     logits: Logits
     temperature: float
     statistics: ClassStatistics
-    usual: Usual
+    reference: NoveltyReference
 
     def scores(self, x: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Probabilities (n, c) and novelty (n,) of features (n, d)."""
+        """Return probabilities (n, c) and novelty (n,) of features (n, d)."""
         main, logits = self.logits(x)
         z = (logits - logits.max(1, keepdims=True)) / self.temperature
         likely = np.exp(z)
         likely /= likely.sum(1, keepdims=True)
-        return likely, self.usual.novelty(main.max(1), self.statistics.distances(x))
+        return likely, self.reference.novelty(main.max(1), self.statistics.distances(x))
 
     def stream(
         self,
@@ -54,7 +54,9 @@ class Answerer:
         top_k: int,
         threshold: float,
     ) -> Iterator[Prediction | str]:
-        """Answers in the order of the images, as they are made; for an image that cannot be read, the reason.
+        """Yield predictions in the order of the images; for an image that cannot be read, yield the reason.
+
+        Each prediction is yielded as soon as it is ready.
 
         Raises:
             FileFormatError: none of the images could be read.
@@ -67,18 +69,18 @@ class Answerer:
                 continue
             likely, novelty = self.scores(batch.x)
             order = np.argsort(-likely, axis=1, kind="stable")[:, :top_k]
-            for row, best, chances, strange in zip(batch.rows, order, likely, novelty, strict=True):
+            for row, best, chances, unusual in zip(batch.rows, order, likely, novelty, strict=True):
                 ranked = tuple((self.classes[column], float(chances[column])) for column in best)
                 path = source if isinstance(source := images[row], Path) else None
                 answered += 1
-                yield Prediction(path, *ranked[0], ranked, novelty=float(strange), novel=bool(strange > threshold))
+                yield Prediction(path, *ranked[0], ranked, novelty=float(unusual), novel=bool(unusual > threshold))
         if not answered:
-            raise FileFormatError(f"none of {len(images)} images can be read; the first: {reasons[0]}")
+            raise FileFormatError(f"none of {len(images)} images can be read; first error: {reasons[0]}")
 
 
 def check_question(top_k: int, threshold: float) -> None:
-    """Refuse what cannot be answered."""
+    """Raise InputError if a value is out of range."""
     if not 0 <= threshold <= 1:
-        raise InputError(f"the threshold of novelty must be from 0 to 1, got {threshold}")
+        raise InputError(f"the novelty threshold must be between 0 and 1, got {threshold}")
     if top_k < 1:
         raise InputError(f"top_k must be at least 1, got {top_k}")

@@ -1,4 +1,4 @@
-"""What a model of images answers: about a lesson, about images, about how often it is right."""
+"""Result types of an image model: lessons, predictions and evaluations."""
 
 from __future__ import annotations
 
@@ -8,21 +8,23 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+THRESHOLD = 0.95  # novelty threshold: one in twenty images of known classes is flagged
+
 
 @dataclass(frozen=True)
 class Lesson:
-    """What one call of :meth:`ImageModel.learn` did.
+    """The result of one call of :meth:`ImageModel.learn`.
 
     Attributes:
-        images: images learned.
+        images: number of images learned.
         new_classes: classes that were not known before, sorted.
-        known_classes: classes of the lesson that were, sorted.
-        broken: what could not be read, and why.
-        loo_accuracy: fraction of the lesson's images that the main stream gets right, each as if it had not been
-            learned; NaN where that says nothing: with a single class, or no class with a second image.
-        repeated: images left out because the same content was learned before, or comes twice in the lesson.
-        moved: images left out because the same content was learned before under other labels: (image, label now,
-            label then). :meth:`ImageModel.relabel` corrects them.
+        known_classes: classes of the lesson that were already known, sorted.
+        broken: images that could not be read, and why.
+        loo_accuracy: fraction of the lesson's images that the main stream classifies correctly, each as if it had not
+            been learned; NaN with a single class, or if no class has a second image.
+        repeated: number of images skipped because the same content was learned before, or occurs twice in the lesson.
+        moved: images skipped because the same content was learned under another label: (image, new label,
+            old label). :meth:`ImageModel.relabel` corrects them.
     """
 
     images: int
@@ -36,15 +38,16 @@ class Lesson:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The answer for one image.
+    """The prediction for one image.
 
     Attributes:
-        path: its file; None for an image that was not given as a file.
-        label: the most likely class, whether or not the image looks like one of those taught.
-        score: its probability, 0 to 1, if the image is of a known class.
+        path: the image file; None if the image was not given as a file.
+        label: the most likely class, even if the image is flagged as novel.
+        score: probability of ``label``, 0 to 1, assuming that the image is of a known class.
         top_k: the most likely classes with their probabilities, best first.
-        novelty: fraction of the images learned that look less strange than this one, 0 to 1; NaN if unknown.
-        novel: whether novelty is above the threshold: rather a class never taught.
+        novelty: fraction of the learned images that look less unusual than this one, 0 to 1; NaN if there is no
+            reference yet.
+        novel: whether novelty is above the threshold, so that the class is probably unknown.
     """
 
     path: Path | None
@@ -56,22 +59,22 @@ class Prediction:
 
 
 class Predictions(list[Prediction]):
-    """Answers in the order of the images; ``broken`` says which could not be read, and why."""
+    """Predictions in the order of the images; ``broken`` lists the images that could not be read, and why."""
 
     broken: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Confusion counts (true x predicted) in the order of ``classes``; images of unknown classes apart.
+    """Confusion counts (true x predicted) in the order of ``classes``; unknown classes are counted separately.
 
     Attributes:
         classes: all labels.
         confusion: counts (c, c).
-        unknown: images whose class was never taught.
-        unknown_flagged: how many of them were flagged as novel.
-        known_flagged: how many of the others were.
-        broken: what could not be read, and why.
+        unknown: number of images whose class was never taught.
+        unknown_flagged: how many of these were flagged as novel.
+        known_flagged: how many images of known classes were flagged as novel.
+        broken: images that could not be read, and why.
     """
 
     classes: tuple[str, ...]
@@ -83,6 +86,6 @@ class Evaluation:
 
     @property
     def accuracy(self) -> float:
-        """Fraction of the images of known classes that are classified correctly; NaN without any."""
+        """Fraction of the images of known classes that are classified correctly; NaN if there are none."""
         total = self.confusion.sum()
         return float(np.trace(self.confusion) / total) if total else float("nan")

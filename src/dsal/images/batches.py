@@ -1,4 +1,4 @@
-"""Features batch by batch, as they are made: decoding and the graph in the same threads. Does without PyTorch."""
+"""Extract features batch by batch, decoding and running the graph in the same threads. Does not need PyTorch."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from dsal.data.decode import ImageSource, check_broken, decode_batch
 from dsal.images.graph import Graph
 
-_BATCH = 4  # images; the runtime gains nothing from more
+_BATCH = 4  # images; larger batches are no faster in ONNX Runtime
 
 
 class FeatureBatch(NamedTuple):
-    """Features of some neighbouring images."""
+    """Features of some consecutive images."""
 
-    rows: list[int]  # number of each image that could be read among all
+    rows: list[int]  # positions, among all images, of those that could be read
     x: NDArray[np.float32]  # (n, d)
-    broken: list[str]  # what could not be read, and why
+    broken: list[str]  # images that could not be read, and why
 
 
 def graph_batches(
@@ -34,17 +34,17 @@ def graph_batches(
     broken: str = "stop",
     workers: int | None = None,
 ) -> Iterator[FeatureBatch]:
-    """Features of images in order. Every thread decodes a few images and runs the graph on one core.
+    """Yield features of images in order. Every thread decodes a few images and runs the graph on one core.
 
-    That keeps all cores busy without any waiting for another: reading costs no more than its own work.
+    This keeps all cores busy: no thread waits for another.
 
     Args:
-        graph: images to features.
+        graph: maps images to features.
         images: see :func:`~dsal.data.decode.decode_image`.
-        size: side of the images for the graph, in pixels.
+        size: side of the images that the graph expects, in pixels.
         channels: 3 for colour, 1 for grey.
         broken: ``"stop"`` at the first image that cannot be read, or ``"skip"`` it.
-        workers: threads; as many as there are processors by default.
+        workers: number of threads; by default the number of processors.
     """
     check_broken(broken)
     count = workers or cpu_count() or 1

@@ -1,4 +1,4 @@
-"""A model of images as one graph, pixels in, logits out: ONNX, or torch's own format."""
+"""Export an image model as one graph from pixels to logits, in ONNX or torch.export format."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from dsal.store import StrPath, atomic_write
 
 
 class ImageGraph(nn.Module):
-    """Backbone, expansion and both streams: uint8 images (n, c, size, size) to float32 logits (n, classes)."""
+    """Backbone, expansion and both streams: maps uint8 images (n, c, size, size) to float32 logits (n, classes)."""
 
     def __init__(self, backbone: Backbone, head: AnalyticHead) -> None:
         super().__init__()
         self.backbone, self.head = backbone, head
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits of images that were decoded, cropped and resized: see ``dsal.data.decode``."""
+        """Return logits of images that are already decoded, cropped and resized (see ``dsal.data.decode``)."""
         return cast(Tensor, self.head(self.backbone.extract(images)))
 
 
 def to_graph(model: ImageModel) -> ImageGraph:
-    """The model as one module in float32, a copy of its own."""
+    """Return a copy of the model as one float32 module."""
     graph = ImageGraph(deepcopy(model.backbone), model.classifier.to_torch()).cpu().eval().requires_grad_(False)
     for tensor in (*graph.parameters(), *graph.buffers()):
-        tensor.data = tensor.data.contiguous()  # files hold plain rows, not transposed views
+        tensor.data = tensor.data.contiguous()  # files store contiguous rows, not transposed views
     return graph
 
 
 def export_torch(model: ImageModel, path: StrPath) -> None:
     """Write the graph with ``torch.export``; labels and image size are in its extra file ``dsal.json``."""
     program = _program(model)
-    content = BytesIO()  # torch aborts the process where it cannot write, as on a full disk
+    content = BytesIO()  # torch aborts the process if it cannot write, for example on a full disk
     torch.export.save(program, content, extra_files={"dsal.json": json.dumps(_labels(model))})
     with atomic_write(path) as temporary:
         temporary.write_bytes(content.getbuffer())
@@ -54,14 +54,14 @@ def export_onnx(model: ImageModel, path: StrPath) -> None:
     """
     try:
         import onnx
-        import onnxscript  # noqa: F401  (torch asks for it late, and less clearly)
+        import onnxscript  # noqa: F401  (torch would fail later, with a less clear message)
     except ImportError as error:
-        raise InputError(f"writing ONNX needs another package ({error}): pip install 'dsal[onnx]'") from error
+        raise InputError(f"exporting to ONNX needs more packages ({error}): pip install 'dsal[onnx]'") from error
     exported = torch.onnx.export(
         _program(model), input_names=["images"], output_names=["logits"], dynamo=True, verbose=False
     )
     if exported is None:
-        raise InputError("torch could not turn this model into ONNX")
+        raise InputError("torch could not convert this model to ONNX")
     proto = exported.model_proto
     onnx.helper.set_model_props(proto, {name: json.dumps(value) for name, value in _labels(model).items()})
     with atomic_write(path) as temporary:

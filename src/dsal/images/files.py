@@ -1,4 +1,4 @@
-"""A model of images as one safetensors file: backbone, classifier and the statistics of novelty."""
+"""Save and load an image model as one safetensors file: backbone, classifier and novelty statistics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def save(model: ImageModel, path: StrPath, learning: bool) -> None:
-    """Write a model. A module of the user's own stays outside: only its fingerprint is kept."""
+    """Write a model to a file. Of a user's own ``nn.Module`` only the fingerprint is saved, not the weights."""
     parts, meta = classifier_files.pack(model.classifier, learning)
     arrays: dict[str, NDArray[Any] | Tensor] = {f"classifier.{name}": value for name, value in parts.items()}
     card = model.backbone.card
@@ -54,7 +54,7 @@ def save(model: ImageModel, path: StrPath, learning: bool) -> None:
 
 
 def load(path: StrPath, backbone: Backbone | nn.Module | None, device: str | torch.device) -> ImageModel:
-    """Read what :func:`save` wrote; a ``backbone`` that is handed over must be the one it was made with."""
+    """Read a model that :func:`save` wrote; ``backbone``, if given, must be the one it was made with."""
     from dsal.images.model import ImageModel
 
     arrays, meta = load_tensors(path, IMAGE_MODEL)
@@ -66,20 +66,20 @@ def load(path: StrPath, backbone: Backbone | nn.Module | None, device: str | tor
             backbone = wrap_module(backbone, size=card.size, in_channels=card.in_channels, mean=card.mean, std=card.std)
         if backbone.fingerprint() != meta["backbone_sha256"]:
             raise InputError(
-                f"{path} was made with another backbone ({card.architecture}); it is of no use with this one"
+                f"{path} was made with another backbone ({card.architecture}) and cannot be used with this one"
             )
         classifier = DSALClassifier()
         classifier_files.unpack(classifier, part(arrays, "classifier"), meta["classifier"], path, "auto")
         model = ImageModel(backbone, classifier, device)
         set_arrays(model, arrays)
-        model.left_out, model.notes = meta.get("left_out", {}), meta.get("notes", {})  # files of 0.1 have none
+        model.left_out, model.notes = meta.get("left_out", {}), meta.get("notes", {})  # missing in files of version 0.1
         model.history = tuple(
             Version(arrays=part(arrays, f"history.{number}"), **document)
             for number, document in enumerate(meta.get("history", ()))
         )
         model.version = meta["dsal"]
     except (LookupError, TypeError, RuntimeError) as error:
-        raise FileFormatError(f"{path} does not describe a model of this version of dsal: {error!r}") from error
+        raise FileFormatError(f"{path} is not a model that this version of dsal can read: {error!r}") from error
     return model
 
 

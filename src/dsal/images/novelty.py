@@ -1,14 +1,14 @@
-"""How unlike anything taught an image is, from additive statistics: no sample is kept.
+"""Novelty: how unusual an image is compared with the learned images, from additive statistics. No sample is kept.
 
-Two signs of a class never taught are put together:
+Two signs of an unknown class are combined:
 
 - the largest logit is small: no class claims the image;
-- its features are far from every class mean for how far they are from the mean of all: the relative Mahalanobis
-  distance (Ren et al., 2021), with one covariance within all classes and one of everything.
+- the features are far from every class mean, relative to their distance from the overall mean: the relative
+  Mahalanobis distance (Ren et al., 2021), with one covariance within classes and one of all images.
 
-Counts, sums and products of features add up over phases and over merged models and can be subtracted, so means and
-covariance are exact however the data came. What is usual for images of known classes is learned from leave-one-out
-values at the time of learning, and kept as counts on a fixed grid, which add up as well.
+Counts, sums and products of features can be added over phases and merged models, and subtracted, so means and
+covariance are exact in whatever order the data arrive. The reference, i.e. the scores of known images, consists of
+leave-one-out values measured at the time of learning. It is stored as counts on a fixed grid, which can be added too.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from dsal.errors import InputError
 
 Matrix = NDArray[np.float64]
 Rows = NDArray[np.float32] | NDArray[np.float64]
-DISTANCE_WEIGHT = 0.5  # of the distance beside the logit, both standardised
-LOGIT_SPREAD, DISTANCE_SPREAD = 3.0, 8.0  # of photographs, beside normally distributed features of the same covariance
-_LOGITS = np.linspace(-1.0, 2.0, 121)  # edges of the grid: largest logit, and relative distance per feature
+DISTANCE_WEIGHT = 0.5  # of the distance relative to the logit, both standardised
+LOGIT_SPREAD, DISTANCE_SPREAD = 3.0, 8.0  # of photographs, relative to normal features of the same covariance
+_LOGITS = np.linspace(-1.0, 2.0, 121)  # grid edges of the largest logit and of the relative distance per feature
 _DISTANCES = np.linspace(-2.0, 2.0, 161)
 
 
@@ -35,8 +35,8 @@ class ClassStatistics:
     """Sums over the features of each class, and their products over all classes.
 
     Attributes:
-        counts: rows of each class (c,).
-        sums: of their features (c, d).
+        counts: number of rows of each class (c,).
+        sums: sum of their features (c, d).
         products: X^T X over all rows (d, d).
     """
 
@@ -46,16 +46,16 @@ class ClassStatistics:
 
     @classmethod
     def nothing(cls, features: int) -> ClassStatistics:
-        """No rows of no class."""
+        """Return statistics without classes or rows."""
         return cls(np.zeros(0), np.zeros((0, features)), np.zeros((features, features)))
 
     def plus(self, x: Rows, columns: NDArray[np.int64], classes: int, sign: float = 1.0) -> ClassStatistics:
-        """Add rows (``sign=1``) or take them away (-1).
+        """Add rows (``sign=1``) or subtract them (-1).
 
         Args:
             x: features (n, d).
-            columns: the class number of each row (n,).
-            classes: how many classes there are.
+            columns: the class index of each row (n,).
+            classes: the number of classes.
             sign: 1 or -1.
         """
         rows = np.asarray(x, dtype=np.float64)
@@ -66,7 +66,7 @@ class ClassStatistics:
         return ClassStatistics(counts, sums, self.products + sign * (rows.T @ rows))
 
     def merged(self, other: ClassStatistics, columns: NDArray[np.int64], classes: int) -> ClassStatistics:
-        """The statistics of both models' rows; ``columns`` are the numbers here of the other's classes."""
+        """Return the statistics of both models' rows; ``columns`` are the new indices of the other's classes."""
         grown = self.grown(classes)
         counts, sums = grown.counts.copy(), grown.sums.copy()
         counts[columns] += other.counts
@@ -74,13 +74,13 @@ class ClassStatistics:
         return ClassStatistics(counts, sums, self.products + other.products)
 
     def kept(self, columns: NDArray[np.int64]) -> ClassStatistics:
-        """Only these classes; the others must have no rows left."""
+        """Return the statistics of these classes only; the others must have no rows left."""
         return ClassStatistics(self.counts[columns], self.sums[columns], self.products)
 
     def without_class(self, column: int) -> ClassStatistics:
-        """Without one class, whose rows are no longer at hand: its scatter is taken to be the average of all classes.
+        """Remove a class whose rows are no longer available, assuming that its scatter is the average of all classes.
 
-        So the covariance within classes stays what it was, and the covariance of everything loses the class' mean.
+        The covariance within classes stays the same, and the overall covariance loses the mean of the class.
         """
         mean = self.sums[column] / max(self.counts[column], 1.0)
         filled = self.counts > 0
@@ -90,9 +90,9 @@ class ClassStatistics:
         return ClassStatistics(np.delete(self.counts, column), np.delete(self.sums, column, axis=0), products)
 
     def sample(self, rows: int, seed: int = 0) -> tuple[Matrix, NDArray[np.int64]]:
-        """Features (n, d) that new images of the classes might have, and their classes (n,): so many rows of each.
+        """Sample features (n, d) as new images might have, and their classes (n,): ``rows`` rows per class.
 
-        Normal, by the means and the covariance within classes; wider where a mean is of few images.
+        Normally distributed with the class means and the covariance within classes; wider for classes with few images.
         """
         random, filled = np.random.default_rng(seed), np.flatnonzero(self.counts > 0)
         means = self.sums[filled] / self.counts[filled, None]
@@ -102,18 +102,18 @@ class ClassStatistics:
         return x, np.repeat(filled, rows)
 
     def grown(self, classes: int) -> ClassStatistics:
-        """Room for classes without rows."""
+        """Extend the statistics to ``classes`` classes; the new ones have no rows."""
         more = classes - len(self.counts)
         return ClassStatistics(np.pad(self.counts, (0, more)), np.pad(self.sums, ((0, more), (0, 0))), self.products)
 
     def distances(self, x: Rows) -> Matrix:
-        """Squared distance to the nearest class mean less that to the mean of all, per feature: (n,)."""
+        """Return the squared distance to the nearest class mean minus that to the overall mean, per feature: (n,)."""
         near, far = self._within.squared(x).min(1), self._overall.squared(x)[:, 0]
         relative: Matrix = (near - far) / x.shape[1]
         return relative
 
     def loo_distances(self, x: Rows, columns: NDArray[np.int64]) -> Matrix:
-        """:meth:`distances` of rows that were added, each as if it had not been; NaN where its class has no other."""
+        """Return :meth:`distances` of added rows, each as if it had not been added; NaN if it is alone in its class."""
         own = (np.cumsum(self.counts > 0) - 1)[columns]
         near = self._within.loo_squared(x, own, self.counts[columns]).min(1)
         far = self._overall.loo_squared(x, np.zeros_like(own), np.full(len(own), self.counts.sum()))[:, 0]
@@ -122,7 +122,7 @@ class ClassStatistics:
 
     @cached_property
     def _within(self) -> _Whitening:
-        """Distances to the class means, by the covariance within classes."""
+        """Whitening by the covariance within classes, with the class means."""
         counts, sums = self.counts[self.counts > 0], self.sums[self.counts > 0]
         if not len(counts):
             raise InputError("there are no images to compare with")
@@ -131,14 +131,14 @@ class ClassStatistics:
 
     @cached_property
     def _overall(self) -> _Whitening:
-        """Distances to the mean of all rows, by their covariance."""
+        """Whitening by the covariance of all rows, with their mean."""
         rows, total = float(self.counts.sum()), self.sums.sum(0)
         return _Whitening.shrunk(self.products - np.outer(total, total) / rows, total[None] / rows, rows)
 
 
 @dataclass(frozen=True, eq=False)
 class _Whitening:
-    """U with U^T U = A, the covariance; the share of the scatter in A; and the means times U^-1 (c, d)."""
+    """U with U^T U = A, the covariance; the factor of the scatter in A; and the means times U^-1 (c, d)."""
 
     root: Matrix
     scale: float
@@ -146,7 +146,10 @@ class _Whitening:
 
     @classmethod
     def shrunk(cls, scatter: Matrix, means: Matrix, rows: float) -> _Whitening:
-        """A = (1 - rho) S / (n - c) + rho t I, with rho = d / (n + d) and t the mean variance of a feature."""
+        """Return the whitening of A = (1 - rho) S / (n - c) + rho t I.
+
+        Here rho = d / (n + d), and t is the mean variance of a feature.
+        """
         size, degrees = len(scatter), max(rows - len(means), 1.0)
         rho = size / (rows + size)
         level = float(np.trace(scatter)) / degrees / size
@@ -155,19 +158,19 @@ class _Whitening:
         return cls(root, scale, _whitened(root, means))
 
     def squared(self, x: Rows) -> Matrix:
-        """Squared distances (n, c) of rows to the means."""
+        """Return squared distances (n, c) of rows to the means."""
         return self._between(_whitened(self.root, x))
 
     def loo_squared(self, x: Rows, own: NDArray[np.int64], counts: Matrix) -> Matrix:
-        """:meth:`squared`, without each row in the covariance and in its own mean; NaN where it is alone in that.
+        """Return :meth:`squared` with each row left out of the covariance and its own mean; NaN if it is alone there.
 
-        Without a row x of a mean mu of n rows, the mean is mu - r / (n - 1) and the scatter S - k r r^T, with
-        r = x - mu and k = n / (n - 1): a change of rank one, so the factor at hand will do (Sherman-Morrison).
+        Without a row x, the mean mu of n rows becomes mu - r / (n - 1) and the scatter S - k r r^T, with
+        r = x - mu and k = n / (n - 1): a rank-one change, so the existing factor is enough (Sherman-Morrison).
 
         Args:
             x: features (n, d).
-            own: the mean that each row is part of (n,).
-            counts: how many rows that mean is of (n,).
+            own: index of the mean that each row belongs to (n,).
+            counts: number of rows of that mean (n,).
         """
         rows = _whitened(self.root, x)
         residue = rows - self.means[own]
@@ -183,42 +186,42 @@ class _Whitening:
         return squared
 
     def _between(self, rows: Matrix) -> Matrix:
-        """Squared distances (n, c) between whitened rows and means."""
+        """Return squared distances (n, c) between whitened rows and means."""
         products = rows @ self.means.T
         squared = (rows**2).sum(1)[:, None] - 2 * products + (self.means**2).sum(1)
-        positive: Matrix = np.maximum(squared, 0.0)  # rounding can make a small one negative
+        positive: Matrix = np.maximum(squared, 0.0)  # rounding can make small values negative
         return positive
 
 
 @dataclass(frozen=True, eq=False)
-class Usual:
-    """What images of known classes look like: counts on a grid of largest logit x distance."""
+class NoveltyReference:
+    """Scores of images of known classes, as counts on a grid of largest logit x distance."""
 
     counts: Matrix
 
     @classmethod
-    def nothing(cls) -> Usual:
-        """No image seen yet."""
+    def nothing(cls) -> NoveltyReference:
+        """Return a reference without images."""
         return cls(np.zeros((len(_LOGITS) - 1, len(_DISTANCES) - 1)))
 
-    def plus(self, logits: Matrix, distances: Matrix) -> Usual:
-        """Add images by their largest logits (n,) and distances (n,), both leave-one-out; NaN is left out."""
+    def plus(self, logits: Matrix, distances: Matrix) -> NoveltyReference:
+        """Add images by their largest logits (n,) and distances (n,), both leave-one-out; NaNs are ignored."""
         known = np.isfinite(logits) & np.isfinite(distances)
         cells = _cells(logits[known], _LOGITS), _cells(distances[known], _DISTANCES)
         counts = self.counts.copy()
         np.add.at(counts, cells, 1.0)
-        return Usual(counts)
+        return NoveltyReference(counts)
 
-    def merged(self, other: Usual) -> Usual:
-        """What both models know."""
-        return Usual(self.counts + other.counts)
+    def merged(self, other: NoveltyReference) -> NoveltyReference:
+        """Return the reference of both models together."""
+        return NoveltyReference(self.counts + other.counts)
 
     @classmethod
-    def estimated(cls, logits: Matrix, distances: Matrix, images: float) -> Usual:
-        """What is usual, from largest logits (n,) and distances (n,) of features that :class:`ClassStatistics` sampled.
+    def estimated(cls, logits: Matrix, distances: Matrix, images: float) -> NoveltyReference:
+        """Estimate the reference from largest logits (n,) and distances (n,) of :meth:`ClassStatistics.sample`.
 
-        Photographs differ more than a normal distribution says: deviations from the mean are widened by factors that
-        were measured where the real ones are known.
+        Photographs vary more than a normal distribution, so deviations from the mean are scaled by factors measured
+        on real images.
         """
         wide = [
             values.mean() + factor * (values - values.mean())
@@ -228,13 +231,13 @@ class Usual:
         return cls(found.counts * (images / max(found.counts.sum(), 1.0)))
 
     def score(self, logits: Matrix, distances: Matrix) -> Matrix:
-        """The larger, the stranger (n,): distance and negative logit, standardised by what is usual, and added."""
+        """Return scores (n,), larger for more unusual images: distance and negative logit, standardised and added."""
         logit, distance = _moments(self.counts.sum(1), _LOGITS), _moments(self.counts.sum(0), _DISTANCES)
         score: Matrix = DISTANCE_WEIGHT * (distances - distance[0]) / distance[1] - (logits - logit[0]) / logit[1]
         return score
 
     def novelty(self, logits: Matrix, distances: Matrix) -> Matrix:
-        """Share of the known images that look less strange (n,), 0 to 1; NaN if there was nothing to learn it from."""
+        """Return the fraction of known images that look less unusual (n,), 0 to 1; NaN if there is no reference yet."""
         if not self.counts.any():
             return np.full(len(logits), np.nan)
         row, column = np.nonzero(self.counts)
@@ -254,7 +257,7 @@ def _whitened(root: Matrix, x: Rows) -> Matrix:
 
 
 def _cells(values: Matrix, edges: Matrix) -> NDArray[np.int64]:
-    """Number of the cell of each value; the outermost cells are open."""
+    """Return the grid cell of each value; the outermost cells are unbounded."""
     return np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(edges) - 2)
 
 
@@ -264,7 +267,7 @@ def _centres(edges: Matrix) -> Matrix:
 
 
 def _moments(counts: Matrix, edges: Matrix) -> tuple[float, float]:
-    """Mean and standard deviation of grid counts, the latter at least the width of a cell."""
+    """Return mean and standard deviation of grid counts; the latter is at least the width of a cell."""
     centres = _centres(edges)
     mean = float(counts @ centres / counts.sum())
     variance = float(counts @ (centres - mean) ** 2 / counts.sum())

@@ -1,4 +1,4 @@
-"""A model file that only answers, read without PyTorch or scikit-learn: facts alone, or what predicting needs."""
+"""Read a model file for prediction only, or just its metadata, without PyTorch or scikit-learn."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dsal.images.answering import Answerer
 from dsal.images.answers import Prediction
 from dsal.images.batches import graph_batches
 from dsal.images.graph import Graph, cached_graph
-from dsal.images.novelty import ClassStatistics, Usual
+from dsal.images.novelty import ClassStatistics, NoveltyReference
 from dsal.model_schema import IMAGE_MODEL
 from dsal.store import StrPath, load_tensors
 
@@ -26,11 +26,11 @@ _ACTIVATIONS: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = 
     "tanh": np.tanh,
     "identity": lambda z: z,
 }
-_PREDICTING = ("classifier.main.weights", "classifier.comp.weights", "classifier.expansion.", "novelty.", "usual.")
+_WANTED = ("classifier.main.weights", "classifier.comp.weights", "classifier.expansion.", "novelty.", "usual.")
 
 
 def read_facts(path: StrPath) -> dict[str, Any]:
-    """The metadata of a model file; no array is read, unless version 0.1 wrote it, which kept less in the metadata."""
+    """Return the metadata of a model file without reading arrays, except for files of version 0.1, which need them."""
     facts = load_tensors(path, IMAGE_MODEL, wanted=lambda name: False)[1]
     if "counts" in facts:
         return facts
@@ -42,7 +42,7 @@ def read_facts(path: StrPath) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class ImageReader:
-    """A model that answers, and nothing else: images to features by ONNX Runtime, the rest by NumPy."""
+    """A model that can only predict: features by ONNX Runtime, the rest by NumPy."""
 
     graph: Graph
     size: int
@@ -51,10 +51,12 @@ class ImageReader:
 
     @classmethod
     def load(cls, path: StrPath) -> ImageReader | None:
-        """Read what predicting needs; None where that takes PyTorch: a backbone not converted yet, another expansion.
+        """Read what prediction needs; return None if it needs PyTorch.
+
+        That is the case if the backbone was not converted yet, or for an expansion other than ``"random"``.
 
         Raises:
-            FileFormatError: the file is truncated, tampered with, or no model of images.
+            FileFormatError: the file is truncated, tampered with, or not an image model.
         """
         facts = read_facts(path)
         try:
@@ -65,7 +67,7 @@ class ImageReader:
             graph = cached_graph(facts["backbone_sha256"]) if known and "temperature" in facts else None
             if graph is None:
                 return None
-            arrays, _ = load_tensors(path, IMAGE_MODEL, wanted=lambda name: name.startswith(_PREDICTING))
+            arrays, _ = load_tensors(path, IMAGE_MODEL, wanted=lambda name: name.startswith(_WANTED))
             projection, strength = arrays["classifier.expansion.projection"], float(facts["compensation"])
             main, comp = arrays["classifier.main.weights"].T, arrays.get("classifier.comp.weights")
             main_activation, activation = (_ACTIVATIONS[params[name]] for name in ("main_activation", "activation"))
@@ -80,16 +82,16 @@ class ImageReader:
                 logits,
                 float(facts["temperature"]),
                 ClassStatistics(**_part(arrays, "novelty.")),
-                Usual(**_part(arrays, "usual.")),
+                NoveltyReference(**_part(arrays, "usual.")),
             )
             return cls(graph, card["size"], card["in_channels"], answerer)
         except (KeyError, TypeError, ValueError) as error:
-            raise FileFormatError(f"{path} does not describe a model of this version of dsal: {error!r}") from error
+            raise FileFormatError(f"{path} is not a model that this version of dsal can read: {error!r}") from error
 
     def predictions(
         self, images: Sequence[ImageSource], *, top_k: int, threshold: float, broken: str
     ) -> Iterator[Prediction | str]:
-        """See :meth:`dsal.images.ImageModel.predictions`."""
+        """Yield predictions; see :meth:`dsal.images.ImageModel.predictions`."""
         batches = graph_batches(self.graph, images, self.size, self.channels, broken=broken)
         return self.answerer.stream(batches, images, top_k=top_k, threshold=threshold)
 

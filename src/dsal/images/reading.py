@@ -1,4 +1,4 @@
-"""Images to features, by ONNX Runtime where that is faster, else by PyTorch: decoding in threads meanwhile."""
+"""Extract features of images by ONNX Runtime or PyTorch, whichever is faster, while threads decode."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Features:
     """Features of the images that could be read.
 
     Attributes:
-        rows: number of each of them among all images asked for (n,).
+        rows: their positions among the images passed in (n,).
         x: float32 (n, d).
-        broken: what could not be read, and why.
+        broken: images that could not be read, and why.
     """
 
     rows: NDArray[np.int64]
@@ -43,9 +43,10 @@ def feature_batches(
     workers: int | None = None,
     pixels: int | None = None,
 ) -> Iterator[FeatureBatch]:
-    """Features of images, in their order, as they are made; arguments as in :func:`read_features`.
+    """Yield features of images in order, as soon as they are ready; arguments as in :func:`read_features`.
 
-    ``pixels`` is how much is to be read in all, which decides whether to convert the backbone; by default these images.
+    ``pixels`` is the total number of pixels to read, which decides whether to convert the backbone; by default that of
+    ``images``.
     """
     card = backbone.card
     on_cpu = backbone.feature_mean.device.type == "cpu"
@@ -73,23 +74,23 @@ def read_features(
     workers: int | None = None,
     progress: OnProgress | None = None,
 ) -> Features:
-    """Features of images, in their order; in a team each rank reads its share, and all get all features.
+    """Return features of images in order; in distributed runs each rank reads a part, and all get all features.
 
     Args:
-        backbone: runs where its weights are.
+        backbone: runs on the device of its weights.
         images: see :func:`~dsal.data.decode.decode_image`.
         broken: ``"stop"`` at the first file that cannot be read, or ``"skip"`` it.
-        batch_size: images at a time in PyTorch; by default 8 on a CPU, whose caches hold no more, and 64 elsewhere.
-        workers: threads; by default as many as there are processors, half of them where PyTorch needs them, too.
-        progress: called with (files done, files in all) of this rank's share.
+        batch_size: images per batch in PyTorch; by default 8 on a CPU, whose caches hold no more, and 64 elsewhere.
+        workers: number of threads; by default the number of processors, or half of it if PyTorch runs on the CPU.
+        progress: called with (files done, total files) of this rank.
 
     Raises:
-        FileFormatError: a file cannot be read, or with ``broken="skip"``, none of them can.
+        FileFormatError: a file cannot be read or, with ``broken="skip"``, none of them can.
     """
     team = current()
     if batch_size is None:
         batch_size = 8 if backbone.feature_mean.device.type == "cpu" else 64
-    share = team.share(len(images), unit=batch_size)  # whole batches: another size would change features by rounding
+    share = team.share(len(images), unit=batch_size)  # whole batches: other batch sizes round differently
     mine = images[share]
     rows: list[int] = []
     pieces = [np.empty((0, backbone.widths["stages"]), np.float32)]
@@ -104,5 +105,5 @@ def read_features(
     all_rows = team.rows(share.start + np.array(rows, dtype=np.int64))
     broken_files = tuple(reason for some in team.gathered(reasons) for reason in some)
     if not len(all_rows):
-        raise FileFormatError(f"none of {len(images)} images can be read; the first: {broken_files[0]}")
+        raise FileFormatError(f"none of {len(images)} images can be read; first error: {broken_files[0]}")
     return Features(all_rows, team.rows(np.concatenate(pieces)), broken_files)

@@ -1,4 +1,4 @@
-"""What users pass as images, with or without labels, brought to one form; and what identifies an image.
+"""Normalise the images that users pass, with or without labels, and compute keys that identify them.
 
 An image is a path, the bytes of an image file, a Pillow image, or pixels: a uint8 array (h, w), (h, w, 3) or (h, w, 4).
 """
@@ -17,13 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from dsal.data.archive import ZipImage
 from dsal.data.decode import ImageSource, checked_source
 from dsal.data.folder import ImageFiles, find_images, read_files
 from dsal.errors import FileFormatError, InputError
 from dsal.store import StrPath, check_readable
 
 Images: TypeAlias = "StrPath | ImageSource | Iterable[StrPath | ImageSource] | NDArray[np.uint8]"
-Labelled: TypeAlias = "StrPath | ImageFiles | tuple[Iterable[StrPath | ImageSource] | NDArray[np.uint8], Sequence[str]]"
+Labelled: TypeAlias = (
+    "StrPath | ImageFiles[Path] | ImageFiles[ZipImage] | "
+    "tuple[Iterable[StrPath | ImageSource] | NDArray[np.uint8], Sequence[str]]"
+)
 KEY_BYTES = 16
 
 
@@ -35,30 +39,32 @@ class LabelledImages:
     labels: tuple[str, ...]
 
     def take(self, rows: Iterable[int]) -> LabelledImages:
-        """Some of them."""
+        """Return the images at ``rows``."""
         chosen = list(rows)
         return LabelledImages(tuple(self.images[row] for row in chosen), tuple(self.labels[row] for row in chosen))
 
 
 def labelled_images(source: Labelled) -> LabelledImages:
-    """Images of ``FOLDER/<class>/*``, of a CSV of path and label, of files with labels, or of (images, labels)."""
-    if isinstance(source, tuple):
-        if len(source) != 2 or isinstance(source[1], str):
-            raise InputError("labelled images are a folder, a CSV, or a pair: images, and one label for each of them")
-        images, labels = tuple(map(checked_source, source[0])), tuple(map(str, source[1]))
-        if len(images) != len(labels):
-            raise InputError(f"expected one label for each image, got {len(images)} images and {len(labels)} labels")
-        if not images:
-            raise InputError("there are no images to learn from")
-        return LabelledImages(images, labels)
-    files = source if isinstance(source, ImageFiles) else read_files(Path(source))
-    return LabelledImages(files.paths, files.labels)
+    """List images of ``FOLDER/<class>/*``, a zip of it, a CSV of paths and labels, ImageFiles, or (images, labels)."""
+    if isinstance(source, ImageFiles):
+        return LabelledImages(source.paths, source.labels)
+    if isinstance(source, (str, PathLike)):
+        files = read_files(Path(source))
+        return LabelledImages(files.paths, files.labels)
+    if not isinstance(source, tuple) or len(source) != 2 or any(isinstance(part, (str, bytes)) for part in source):
+        raise InputError("labelled images must be a folder, a zip, a CSV, or a tuple (images, labels)")
+    images, labels = tuple(map(checked_source, source[0])), tuple(map(str, source[1]))
+    if len(images) != len(labels):
+        raise InputError(f"expected one label for each image, got {len(images)} images and {len(labels)} labels")
+    if not images:
+        raise InputError("there are no images to learn from")
+    return LabelledImages(images, labels)
 
 
 def unlabelled_images(images: Images) -> tuple[ImageSource, ...]:
-    """Images as given; for a folder, all images below it."""
+    """Return the images as a tuple; folders are replaced by all images below them."""
     single = isinstance(images, (str, PathLike, bytes, Image.Image)) or (
-        isinstance(images, np.ndarray) and images.ndim < 4
+        isinstance(images, np.ndarray) and images.ndim < 4 and images.dtype.kind not in "OU"  # not an array of paths
     )
     found: list[ImageSource] = []
     for item in [images] if single else images:  # type: ignore[union-attr]
@@ -70,15 +76,15 @@ def unlabelled_images(images: Images) -> tuple[ImageSource, ...]:
 
 
 def content_keys(images: Sequence[ImageSource]) -> list[bytes | None]:
-    """What identifies each image: a hash of the file's bytes, or of the pixels; None for a file that cannot be read."""
+    """Return a key for each image: a hash of the file's bytes or of the pixels; None for a file that cannot be read."""
     with ThreadPoolExecutor(cpu_count()) as pool:
         return list(pool.map(_key, images))
 
 
 def _key(image: ImageSource) -> bytes | None:
-    if isinstance(image, Path):
+    if isinstance(image, Path | ZipImage):
         try:
-            content = check_readable(image).read_bytes()
+            content = (image if isinstance(image, ZipImage) else check_readable(image)).read_bytes()
         except (OSError, FileFormatError):
             return None
     elif isinstance(image, bytes):

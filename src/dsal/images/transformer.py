@@ -17,13 +17,13 @@ from dsal.images.reading import read_features
 
 
 class ImageFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """Paths of image files to features: ``make_pipeline(ImageFeatures(), DSALClassifier())``.
+    """Turn paths of image files into features: ``make_pipeline(ImageFeatures(), DSALClassifier())``.
 
-    It has nothing to fit: the backbone is frozen.
+    There is nothing to fit: the backbone is frozen.
 
     Args:
         backbone: a name (see ``dsal.backbones.hub``), a backbone, or any ``nn.Module``.
-        batch_size: images at a time; None for what suits the device.
+        batch_size: images per batch; None for a size that suits the device.
     """
 
     def __init__(self, backbone: str | Backbone | nn.Module = DEFAULT, batch_size: int | None = None) -> None:
@@ -31,12 +31,12 @@ class ImageFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # s
         self.batch_size = batch_size
 
     def fit(self, X: Any = None, y: Any = None) -> ImageFeatures:
-        """Open the backbone; the arguments are there for the pipeline's sake."""
+        """Load the backbone; the arguments are ignored."""
         self.backbone_ = as_backbone(self.backbone)
         return self
 
     def transform(self, X: Sequence[str | Path]) -> NDArray[np.float32]:
-        """Features (n, d) of n image files; one that cannot be read raises :class:`~dsal.FileFormatError`."""
+        """Return features (n, d) of n image files; raise :class:`~dsal.FileFormatError` if one cannot be read."""
         if not hasattr(self, "backbone_"):
             self.fit()
         return read_features(self.backbone_, [Path(path) for path in X], batch_size=self.batch_size).x

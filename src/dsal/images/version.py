@@ -1,7 +1,8 @@
-"""A model of images as it was before a change: what undoing takes back, bit for bit.
+"""The state of an image model before a change, which undo restores bit for bit.
 
-A version is the learning state of the classifier (a triangle for each stream, 0.13 GB at d_B = 4096) and the sums of
-novelty; backbone and expansion never change and are not kept twice. No image and no feature of a single image is in it.
+A version holds the learning state of the classifier (a triangle for each stream, 0.13 GB at d_B = 4096) and the sums
+for novelty. Backbone and expansion never change and are not copied. It contains no image and no feature of a single
+image.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from torch import Tensor
 
 from dsal.classifier import DSALClassifier
 from dsal.classifier import files as classifier_files
-from dsal.images.novelty import ClassStatistics, Usual
+from dsal.images.novelty import ClassStatistics, NoveltyReference
 from dsal.images.seen import Seen
 
 if TYPE_CHECKING:
-    from dsal.images.model import ImageModel
+    from dsal.images.state import ModelState
 
 _EXPANSION = "expansion."
 
@@ -30,9 +31,9 @@ class Version:
     """The state before a change, as arrays and metadata.
 
     Attributes:
-        change: what the change was, in words.
-        arrays: of classifier and novelty; empty if nothing had been learned.
-        meta: of the classifier; empty if nothing had been learned.
+        change: description of the change.
+        arrays: arrays of classifier and novelty; empty if nothing had been learned.
+        meta: metadata of the classifier; empty if nothing had been learned.
         left_out: see :class:`~dsal.images.model.ImageModel`.
     """
 
@@ -42,12 +43,12 @@ class Version:
     left_out: dict[str, dict[str, int]]
 
     def document(self) -> dict[str, Any]:
-        """All but the arrays, as JSON holds it."""
+        """Return everything except the arrays, as JSON-compatible values."""
         return {"change": self.change, "meta": self.meta, "left_out": self.left_out}
 
     @classmethod
-    def of(cls, model: ImageModel, change: str) -> Version:
-        """The model as it is, which the change leaves untouched."""
+    def of(cls, model: ModelState, change: str) -> Version:
+        """Copy the current state of the model, so that the change cannot affect it."""
         if not model.classes:
             return cls(change, {}, {}, {})
         parts, meta = classifier_files.pack(model.classifier, learning=model.learns_on)
@@ -56,14 +57,14 @@ class Version:
         }
         return cls(change, arrays | model_arrays(model), meta, deepcopy(model.left_out))
 
-    def restore(self, model: ImageModel) -> None:
-        """Make the model what it was."""
+    def restore(self, model: ModelState) -> None:
+        """Restore this state in the model."""
         model.left_out = deepcopy(self.left_out)
         if not self.meta:
             params = model.classifier.get_params(deep=False)
             model.classifier = DSALClassifier(**params)
             model.statistics = ClassStatistics.nothing(model.backbone.widths["stages"])
-            model.usual, model.seen = Usual.nothing(), Seen()
+            model.reference, model.seen = NoveltyReference.nothing(), Seen()
             return
         current = classifier_files.pack(model.classifier, learning=False)[0]
         parts = {name: _copied(value) for name, value in current.items() if name.startswith(_EXPANSION)}
@@ -74,24 +75,24 @@ class Version:
         set_arrays(model, self.arrays)
 
 
-def model_arrays(model: ImageModel) -> dict[str, NDArray[Any]]:
-    """What a model keeps besides backbone and classifier."""
+def model_arrays(model: ModelState) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a model besides those of backbone and classifier."""
     return {
         **{f"novelty.{name}": value for name, value in asdict(model.statistics).items()},
-        "usual.counts": model.usual.counts,
+        "usual.counts": model.reference.counts,
         **{f"seen.{name}": value for name, value in model.seen.arrays(model.classes).items()},
     }
 
 
-def set_arrays(model: ImageModel, arrays: dict[str, NDArray[Any]]) -> None:
-    """The reverse of :func:`model_arrays`, for a model whose classifier is there."""
+def set_arrays(model: ModelState, arrays: dict[str, NDArray[Any]]) -> None:
+    """Set what :func:`model_arrays` returned; the model must already have its classifier."""
     model.statistics = ClassStatistics(**part(arrays, "novelty"))
-    model.usual = Usual(**part(arrays, "usual"))
+    model.reference = NoveltyReference(**part(arrays, "usual"))
     model.seen = Seen.from_arrays(part(arrays, "seen"), model.classes)
 
 
 def part(arrays: dict[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:
-    """The arrays under a name, without it."""
+    """Return the arrays whose names start with ``name.``, without that prefix."""
     prefix = f"{name}."
     return {key.removeprefix(prefix): value for key, value in arrays.items() if key.startswith(prefix)}
 
