@@ -1,10 +1,12 @@
-"""How fast ``dsal serve`` answers: throughput against the bare runtime, and latency while lessons are learned.
+"""Speed of ``dsal serve``: throughput against the bare runtime, and latency under other load.
 
     python benchmarks/serve.py --images FOLDER --out benchmarks/results/serve.json
 
-FOLDER holds photographs by class. The server runs in a process of its own, on loopback, with EfficientNet-Lite0; the
-clients are threads of this process. The bare runtime is the backbone alone, on the same images decoded beforehand, in
-as many threads as there are cores. Both take turns, several rounds; medians are reported.
+FOLDER holds photographs by class. The server runs in its own process, on loopback, with EfficientNet-Lite0. This
+process sends requests, 16 at a time: decoded images as tensors, the files, and squares of 256 pixels such as the page
+takes with the camera. The bare runtime is the backbone alone in ONNX Runtime, on the same images decoded beforehand, in
+as many threads as there are cores. All take turns for several rounds; medians over the rounds are reported. Ratios are
+of images per second, and of CPU time per image (including the load generator's own), which other programs disturb less.
 """
 
 from __future__ import annotations
@@ -13,19 +15,26 @@ import argparse
 import json
 import os
 import platform
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
+from load import Load, request, send
+from PIL import Image, ImageOps
 
 from dsal.backbones.hub import open_backbone
 from dsal.data.decode import decode_image
@@ -33,141 +42,226 @@ from dsal.data.folder import images_below
 from dsal.images.graph import WORTH_CONVERTING, graph_of
 
 CONCURRENCY = 16
-TOGETHER = 8
+IDLE = 1000
+BATCH = 8
+FRAME = 256  # pixels, as in page/camera.js
 
 
-def bare(graph: Any, pixels: np.ndarray[Any, Any], seconds: float) -> tuple[float, float]:
-    """Images a second of the backbone alone, four at a time in every thread, and CPU seconds an image."""
+@dataclass(frozen=True)
+class Rate:
+    """Images per second, and CPU milliseconds per image: of the process that computes, and of the load generator."""
+
+    images_per_second: float
+    cpu_ms: float
+    generator_cpu_ms: float = 0.0
+
+
+def bare(work: Callable[[int], int], seconds: float) -> Rate:
+    """Measure how fast ``work(number)``, which returns the number of images done, runs in one thread per core."""
     until, cores = time.perf_counter() + seconds, os.cpu_count() or 1
 
     def run(thread: int) -> int:
         done = 0
         while time.perf_counter() < until:
-            first = (4 * (thread + done)) % (len(pixels) - 4)
-            graph(pixels[first : first + 4])
-            done += 4
+            done += work(thread + done)
         return done
 
     start, used = time.perf_counter(), time.process_time()
     with ThreadPoolExecutor(cores) as pool:
         done = sum(pool.map(run, range(cores)))
-    return done / (time.perf_counter() - start), (time.process_time() - used) / done
+    return Rate(done / (time.perf_counter() - start), 1000 * (time.process_time() - used) / done)
 
 
-def cpu_seconds(pid: int) -> float:
-    """CPU time that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def served(pid: int, load: Callable[[], Load], together: int = 1) -> tuple[Rate, list[float]]:
+    """Return the rate of a load on the server with this process id, and its latencies."""
+    used = _cpu_seconds(pid)
+    answered = load()
+    images = together * len(answered.latencies)
+    cpu = 1000 * (_cpu_seconds(pid) - used) / images
+    return Rate(images / answered.seconds, cpu, 1000 * answered.cpu_seconds / images), answered.latencies
 
 
-def served(url: str, files: Sequence[bytes], seconds: float, together: int = 1) -> tuple[float, list[float]]:
-    """Images a second of ``predict``, ``together`` in a request, and the latencies in seconds."""
-    until, latencies = time.perf_counter() + seconds, []
+def files_request(url: str, files: Sequence[bytes]) -> bytes:
+    """Return a request to predict image files."""
+    form = httpx.Request("POST", url, files=[("images", ("x.jpg", file)) for file in files])
+    return request(url, form.read(), Content_Type=form.headers["Content-Type"])
 
-    def run(thread: int) -> None:
-        number = thread
+
+def camera_frame(file: bytes) -> bytes:
+    """Return the middle of a photograph as the page would send it from the camera."""
+    buffer = BytesIO()
+    with Image.open(BytesIO(file)) as image:
+        ImageOps.fit(image.convert("RGB"), (FRAME, FRAME)).save(buffer, "JPEG", quality=90)
+    return buffer.getvalue()
+
+
+def tensor_request(url: str, pixels: np.ndarray[Any, Any]) -> bytes:
+    """Return a request to infer decoded images, as raw bytes."""
+    tensor = {
+        "name": "images",
+        "datatype": "UINT8",
+        "shape": pixels.shape,
+        "parameters": {"binary_data_size": pixels.size},
+    }
+    head = json.dumps({"inputs": [tensor]}).encode()
+    return request(url, head + pixels.tobytes(), Inference_Header_Content_Length=str(len(head)))
+
+
+@contextmanager
+def lessons(url: str, files: Sequence[bytes], seconds: list[float]) -> Iterator[None]:
+    """Send lessons of twelve images, one after the other, and undo each; append the time of each to ``seconds``."""
+    stop = threading.Event()
+
+    def teach() -> None:
+        number = 0
         with httpx.Client(timeout=120) as client:
-            while time.perf_counter() < until:
-                number += CONCURRENCY
+            while not stop.is_set():
+                some = [files[(number + i) % len(files)] for i in range(12)]
+                number += 12
                 start = time.perf_counter()
-                some = [files[(number + i) % len(files)] for i in range(together)]
-                answer = client.post(url, files=[("images", ("x.jpg", image)) for image in some])
-                answer.raise_for_status()
-                latencies.append(time.perf_counter() - start)
+                marked = [("images", ("x.jpg", image + number.to_bytes(8, "big"))) for image in some]  # not seen before
+                client.post(f"{url}/learn", files=marked, data={"labels": f"more {number % 5}"}).raise_for_status()
+                seconds.append(time.perf_counter() - start)
+                client.post(f"{url}/undo").raise_for_status()
 
-    start = time.perf_counter()
-    with ThreadPoolExecutor(CONCURRENCY) as pool:
-        list(pool.map(run, range(CONCURRENCY)))
-    return together * len(latencies) / (time.perf_counter() - start), latencies
+    teacher = threading.Thread(target=teach)
+    teacher.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        teacher.join()
 
 
-def teach(base: str, files: Sequence[bytes], stop: threading.Event, lessons: list[float]) -> None:
-    """Lessons of twelve images, one after the other, until told to stop; each is undone again."""
-    number = 0
-    with httpx.Client(timeout=120) as client:
-        while not stop.is_set():
-            some = [files[(number + i) % len(files)] for i in range(12)]
-            number += 12
-            start = time.perf_counter()
-            marked = [("images", ("x.jpg", image + bytes([number % 251]))) for image in some]  # not seen before
-            client.post(f"{base}/learn", files=marked, data={"labels": f"more {number % 5}"}).raise_for_status()
-            lessons.append(time.perf_counter() - start)
-            client.post(f"{base}/undo").raise_for_status()
+@contextmanager
+def idle_connections(url: str) -> Iterator[None]:
+    """Open a thousand connections that send nothing."""
+    parts = urlsplit(url)
+    with ExitStack() as stack:
+        for _ in range(IDLE):
+            stack.enter_context(socket.create_connection((parts.hostname, parts.port)))
+        yield
 
 
 def measure(folder: Path, rounds: int, seconds: float) -> dict[str, Any]:
-    """All figures."""
-    paths = images_below(folder)[:256]
+    """Measure everything."""
+    before = os.getloadavg()
+    paths = images_below(folder)
+    paths = paths[:: max(len(paths) // 256, 1)][:256]
     files = [path.read_bytes() for path in paths]
     backbone = open_backbone("efficientnet-lite0")
     graph = graph_of(backbone, WORTH_CONVERTING)
     if graph is None:
         raise SystemExit("ONNX Runtime is needed: pip install 'dsal[lite,onnx]'")
-    pixels = np.stack([decode_image(path, backbone.card.size) for path in paths])
+    size = backbone.card.size
+    pixels = np.stack([decode_image(path, size) for path in paths])
+
+    frames = [camera_frame(file) for file in files]
+
+    def backbone_alone(number: int) -> int:
+        first = number % (len(pixels) - BATCH)
+        return len(graph(pixels[first : first + BATCH]))
+
+    def with_decoding(number: int) -> int:
+        return len(graph(np.stack([decode_image(files[(number + i) % len(files)], size) for i in range(BATCH)])))
+
+    rates: dict[str, list[Rate]] = {}
+    latencies: dict[str, list[float]] = {}
+    taught: list[float] = []
     with tempfile.TemporaryDirectory() as models:
         command = [sys.executable, "-m", "dsal", "serve", "--models", models, "--port", "0"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         try:
             assert process.stdout is not None
-            base = f"{process.stdout.readline().strip()}api/models/bench"
-            for label in sorted({path.parent.name for path in paths})[:4]:
-                some = [("images", ("x.jpg", p.read_bytes())) for p in paths if p.parent.name == label][:12]
-                httpx.post(f"{base}/learn", files=some, data={"labels": label}, timeout=120).raise_for_status()
-            served(f"{base}/predict", files, 2.0)  # warm
-            ratios, together, rates, costs, quiet, busy, lessons = [], [], [], [], [], [], []
+            root = process.stdout.readline().strip()
+            api, infer = f"{root}api/models/bench", f"{root}v2/models/bench/infer"
+            labels = sorted({path.parent.name for path in paths})[:4]
+            for label in labels:
+                some = [("images", ("x.jpg", p.read_bytes())) for p in images_below(folder / label)[:12]]
+                httpx.post(f"{api}/learn", files=some, data={"labels": label}, timeout=120).raise_for_status()
+            tensors = [tensor_request(infer, pixels[i : i + 1]) for i in range(len(pixels))]
+            single = [files_request(f"{api}/predict", [file]) for file in files]
+            squares = [files_request(f"{api}/predict", [frame]) for frame in frames]
+            eights = [files_request(f"{api}/predict", files[i : i + 8]) for i in range(0, len(files) - 7, 8)]
+
+            def run(name: str, requests: Sequence[bytes], together: int = 1) -> None:
+                load = served(process.pid, lambda: send(root, requests, seconds, CONCURRENCY), together)
+                rates.setdefault(name, []).append(load[0])
+                latencies.setdefault(name, []).extend(load[1])
+
+            send(root, single, 2.0, CONCURRENCY)  # warm
             for _ in range(rounds):
-                alone, cost = bare(graph, pixels, seconds)
-                used = cpu_seconds(process.pid)
-                rate, latencies = served(f"{base}/predict", files, seconds)
-                costs.append((cost, (cpu_seconds(process.pid) - used) / len(latencies)))
-                quiet += latencies
-                rates.append((alone, rate))
-                ratios.append(rate / alone)
-                together.append(served(f"{base}/predict", files, seconds, TOGETHER)[0] / alone)
-                stop = threading.Event()
-                teacher = threading.Thread(target=teach, args=(base, files, stop, lessons))
-                teacher.start()
-                busy += served(f"{base}/predict", files, seconds)[1]
-                stop.set()
-                teacher.join()
+                rates.setdefault("bare", []).append(bare(backbone_alone, seconds))
+                run("tensors", tensors)
+                run("camera_frames", squares)
+                rates.setdefault("bare_with_decoding", []).append(bare(with_decoding, seconds))
+                run("files", single)
+                run("files_eight_a_request", eights, 8)
+                with idle_connections(root):
+                    run("files_beside_idle_connections", single)
+                with lessons(api, files, taught):
+                    run("files_during_lessons", single)
         finally:
             process.terminate()
             process.wait()
-
-    def tail(values: list[float]) -> dict[str, float]:
-        return {name: round(float(np.percentile(values, q)), 4) for name, q in (("p50", 50), ("p99", 99))}
-
     return {
-        "throughput": {
-            "bare_images_per_second": round(statistics.median(a for a, _ in rates), 1),
-            "served_images_per_second": round(statistics.median(s for _, s in rates), 1),
-            "ratio_median": round(statistics.median(ratios), 3),
-            "bare_cpu_ms_per_image": round(1000 * statistics.median(b for b, _ in costs), 2),
-            "served_cpu_ms_per_image": round(1000 * statistics.median(s for _, s in costs), 2),
-            "ratio_rounds": [round(ratio, 3) for ratio in ratios],
-            f"ratio_rounds_{TOGETHER}_images_a_request": [round(ratio, 3) for ratio in together],
+        "rates": {name: _medians(of_rounds) for name, of_rounds in rates.items()},
+        "ratios": {
+            f"{name} / {base}": _ratios(rates[name], rates[base])
+            for name, base in (
+                ("tensors", "bare"),
+                ("camera_frames", "bare"),
+                ("files", "bare"),
+                ("files_eight_a_request", "bare"),
+                ("files", "bare_with_decoding"),
+                ("files_eight_a_request", "bare_with_decoding"),
+                ("files_beside_idle_connections", "files"),
+            )
         },
-        "latency_seconds": {
-            "without_lessons": tail(quiet),
-            "while_lessons_are_learned": tail(busy),
-            "p99_ratio": round(float(np.percentile(busy, 99) / np.percentile(quiet, 99)), 2),
-            "requests": [len(quiet), len(busy)],
-            "lessons": len(lessons),
-            "lesson_seconds_median": round(statistics.median(lessons), 2) if lessons else None,
-        },
+        "latency_seconds": {name: _percentiles(values) for name, values in latencies.items()},
+        "p99_during_lessons / p99": _p99(latencies["files_during_lessons"]) / _p99(latencies["files"]),
+        "lessons": {"number": len(taught), "seconds_median": statistics.median(taught)},
         "conditions": {
             "concurrency": CONCURRENCY,
+            "idle_connections": IDLE,
             "rounds": rounds,
             "seconds_a_round": seconds,
             "images": len(files),
-            "mean_bytes": round(statistics.mean(map(len, files))),
+            "mean_bytes": statistics.mean(map(len, files)),
+            "mean_bytes_camera_frames": statistics.mean(map(len, frames)),
             "expansion_size": 2048,
             "cores": os.cpu_count(),
             "processor": _processor(),
-            "load_average": os.getloadavg(),
+            "load_average": {"before": before, "after": os.getloadavg()},
+            "niceness": os.nice(0),
             "python": platform.python_version(),
         },
     }
+
+
+def _cpu_seconds(pid: int) -> float:
+    """Return the CPU time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _medians(of_rounds: Sequence[Rate]) -> dict[str, float]:
+    return {name: statistics.median(getattr(rate, name) for rate in of_rounds) for name in Rate.__annotations__}
+
+
+def _ratios(one: Sequence[Rate], other: Sequence[Rate]) -> dict[str, Any]:
+    pairs = list(zip(one, other, strict=True))
+    ratios = [a.images_per_second / b.images_per_second for a, b in pairs]
+    cpu = [(b.cpu_ms + b.generator_cpu_ms) / (a.cpu_ms + a.generator_cpu_ms) for a, b in pairs]
+    return {"median": statistics.median(ratios), "rounds": ratios, "by_cpu_time": statistics.median(cpu)}
+
+
+def _p99(values: Sequence[float]) -> float:
+    return float(np.percentile(values, 99))
+
+
+def _percentiles(values: Sequence[float]) -> dict[str, float]:
+    return {"requests": len(values), "p50": float(np.percentile(values, 50)), "p99": _p99(values)}
 
 
 def _processor() -> str:
@@ -177,15 +271,24 @@ def _processor() -> str:
     return platform.processor()
 
 
+def _rounded(value: Any) -> Any:
+    """Return the same document with four significant digits."""
+    if isinstance(value, dict):
+        return {name: _rounded(entry) for name, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_rounded(entry) for entry in value]
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--images", type=Path, required=True)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--seconds", type=float, default=8.0)
     options = parser.parse_args()
-    found = json.dumps(measure(options.images, options.rounds, options.seconds), indent=2)
+    found = json.dumps(_rounded(measure(options.images, options.rounds, options.seconds)), indent=2)
     print(found)
     if options.out is not None:
         options.out.write_text(found + "\n")

@@ -1,6 +1,7 @@
 """The API: what it answers equals what the model answers, and what it acknowledges is on the disk."""
 
 import base64
+import re
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,25 @@ def test_open_inference_protocol(client: TestClient, album: Path, settings: dict
 
     expected = model.classifier.logits(model.backbone.extract(torch.from_numpy(images)).numpy())
     np.testing.assert_allclose(np.array(answer["outputs"][3]["data"]).reshape(3, 2), expected, atol=1e-4)
+
+
+def test_metrics(client: TestClient, album: Path) -> None:
+    """Requests, latency, queue, batch size, lessons and memory, as Prometheus reads them."""
+    teach(client, album, "char 0", key="k")
+    teach(client, album, "char 0", key="k")
+    client.post("/api/models/m/predict", files=files(album / "first" / "char 0"))
+    client.post("/api/models/none/predict", files=files(album / "first" / "char 0"))
+    text = client.get("/metrics").text
+    values = {name: float(value) for name, value in re.findall(r"^([^# ]\S*) (\S+)$", text, flags=re.MULTILINE)}
+    route = "/api/models/{name}/predict"
+    assert values[f'dsal_requests_total{{route="{route}",status="200"}}'] == 1
+    assert values[f'dsal_requests_total{{route="{route}",status="404"}}'] == 1
+    assert values[f'dsal_request_seconds_count{{route="{route}"}}'] == 2
+    assert values["dsal_queue_images"] == values["dsal_lessons_waiting"] == 0
+    assert values["dsal_batch_images_sum"] == 30
+    assert values['dsal_lessons_total{outcome="learned"}'] == values['dsal_lessons_total{outcome="repeated"}'] == 1
+    assert values["dsal_lesson_images_total"] == 15
+    assert values["process_resident_memory_bytes"] > 1e8
 
 
 @pytest.mark.slow

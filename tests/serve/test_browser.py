@@ -204,6 +204,7 @@ def test_teach_try_correct(page: Any, models: Path, album: Path, tmp_path: Path)
     assert ImageModel.load(models / "My things.dsal").classes == ("west", evil)
     press(page, "#undo")
     until(page, lambda _: labels(page) == ["west", "right", evil])
+    assert page.find_elements(By.CSS_SELECTOR, '[data-label="right"] .thumbs img')  # they are back, too
 
     page.refresh()
     until(page, lambda _: labels(page) == ["west", "right", evil])
@@ -232,7 +233,52 @@ def test_folders_on_a_phone(page: Any, models: Path, album: Path, tmp_path: Path
     assert f"{100 * found.accuracy:.1f}%" in text
     assert "of 35 images" in text
     assert f"{found.unknown_flagged} of 15 images of classes never taught" in one(page, "#insight").text
+    one(page, ".top summary").click()
     assert page.execute_script("return document.documentElement.scrollWidth") == 360
+
+
+def test_lessons_do_not_disturb_what_people_are_doing(page: Any, album: Path) -> None:
+    """While a lesson is learned one may record the next class, type a name, or move about by keyboard."""
+    new_model(page, "busy")
+    for label in ("a", "b"):
+        new_class(page, label)
+    hold = {label: card(page, label).find_element(By.CSS_SELECTOR, ".hold") for label in ("a", "b")}
+    counter = "return Number(document.querySelector('[data-label=b] .counter')?.textContent) || 0"
+    ActionChains(page).click_and_hold(hold["a"]).pause(0.6).release().perform()
+    until(page, lambda _: page.find_elements(By.CSS_SELECTOR, ".lesson.busy"))
+    assert not one(page, "#undo").is_enabled()
+    ActionChains(page).click_and_hold(hold["b"]).perform()
+    until(page, lambda _: "Learned" in one(page, "#lessons").text)
+    taken = page.execute_script(counter)
+    until(page, lambda _: page.execute_script(counter) > taken + 1)
+    ActionChains(page).release().perform()
+    until(page, lambda _: "no" not in counted(page, "a") + counted(page, "b"))
+
+    thumbs = "[data-label=b] .thumbs img"
+    shown, before = len(page.find_elements(By.CSS_SELECTOR, thumbs)), counted(page, "b")
+    one(page, "#new-class").send_keys("half a na")
+    drop(page, ".cards .class:nth-child(2)", *sorted((album / "first" / "char 0").iterdir()))
+    until(page, lambda _: counted(page, "b") != before)
+    page.switch_to.active_element.send_keys("me")
+    assert one(page, "#new-class").get_property("value") == "half a name"
+
+    assert len(page.find_elements(By.CSS_SELECTOR, thumbs)) == min(shown + 15, 18)
+    press(page, "#undo")
+    until(page, lambda _: counted(page, "b") == before)
+    assert len(page.find_elements(By.CSS_SELECTOR, thumbs)) == shown
+
+    menu = card(page, "a").find_element(By.CSS_SELECTOR, "summary")
+    menu.send_keys(Keys.ARROW_DOWN)
+    page.switch_to.active_element.send_keys(Keys.ARROW_DOWN)
+    assert page.switch_to.active_element.text == "Drop this class"
+    page.switch_to.active_element.send_keys(Keys.ESCAPE)
+    assert page.switch_to.active_element == menu
+
+    drop(page, ".live", album / "first")
+    cancel = until(page, lambda _: page.find_elements(By.CSS_SELECTOR, ".lesson.busy button"))[0]
+    page.execute_script("arguments[0].click()", cancel)
+    until(page, lambda _: not page.find_elements(By.CSS_SELECTOR, ".lesson.busy"))
+    assert len(page.find_elements(By.CSS_SELECTOR, ".small-picture")) < 60
 
 
 def test_a_lesson_can_be_cancelled(page: Any, models: Path, album: Path) -> None:
@@ -276,5 +322,5 @@ def test_a_token_is_asked_for_and_a_server_that_has_gone_is_noticed(
         until(browser, lambda _: browser.find_elements(By.ID, "create"))
         assert "sesame" not in browser.current_url
     browser.execute_script("location.hash = '#/p/other'")
-    until(browser, lambda _: "The server does not answer" in browser.find_element(By.ID, "main").text)
+    until(browser, lambda _: "The server is not responding" in browser.find_element(By.ID, "main").text)
     browser.get_log("browser")  # the 401 and the lost connection are in it

@@ -2,13 +2,14 @@
 
 import io
 import threading
+import time
 import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
+from numpy.typing import NDArray
 from PIL import Image
 from starlette.testclient import TestClient
 
@@ -47,6 +48,7 @@ HOSTILE: dict[str, tuple[dict[str, Any], int, str]] = {
     "text": ({"data": {"images": "text", "labels": "a"}, "files": [("x", ("x", b""))]}, 422, "must hold files"),
     "not JSON": ({"content": b"{", "headers": {"Content-Type": "application/json"}}, 400, "not valid JSON"),
     "deep JSON": ({"content": b"[" * 100000, "headers": {"Content-Type": "application/json"}}, 400, "not valid JSON"),
+    "compressed": ({"content": b"\x1f\x8b", "headers": {"Content-Encoding": "gzip"}}, 415, "compressed"),
     "NaN": ({"content": b'{"images": NaN}', "headers": {"Content-Type": "application/json"}}, 400, "not valid JSON"),
     "wrong JSON": ({"json": {"images": "cat.jpg"}}, 422, "the body must be"),
     "a list": ({"json": [1, 2]}, 422, "the body must be"),
@@ -107,11 +109,27 @@ def test_mistakes_leave_the_model_as_it_was(client: TestClient, album: Path, set
     assert [entry.name for entry in settings["folder"].iterdir()] == ["m.dsal"]
 
 
+def test_broken_images_share_a_batch_with_others(client: TestClient, album: Path) -> None:
+    """More images than a batch holds, a whole batch of them broken: all others are answered, in their order."""
+    good = files(album / "first" / "char 0")
+    assert client.post("/api/models/m/learn", files=good, data={"labels": "a"}).json()["images"] == 15
+    broken = [("images", ("x", b"x"))] * 17
+    answers = client.post("/api/models/m/predict?skip_broken=true", files=[*good, *broken, *good]).json()["predictions"]
+    assert ["error" in each for each in answers] == [False] * 15 + [True] * 17 + [False] * 15
+    novelty = [each["novelty"] for each in (*answers[:15], *answers[-15:])]
+    assert novelty[:15] == pytest.approx(novelty[15:], abs=1e-4)
+    assert len(set(novelty)) > 10
+    answer = client.post("/api/models/m/predict?skip_broken=true", files=broken)
+    assert (answer.status_code, answer.json()["error"][:33]) == (422, "none of the images can be read; f")
+    lesson = client.post("/api/models/m/learn?skip_broken=true", files=broken + good[:1], data={"labels": "b"}).json()
+    assert (lesson["seen_before"], len(lesson["broken"])) == (1, 17)
+
+
 def test_broken_images_can_be_skipped(client: TestClient, album: Path) -> None:
     some = [*files(album / "first" / "char 0"), ("images", ("x", b"x"))]
     answer = client.post("/api/models/m/learn?skip_broken=true", files=some, data={"labels": "a"}).json()
     assert answer["images"] == 15
-    assert answer["broken"] == ["image 16: it is not an image, or of a format that is not supported"]
+    assert answer["broken"] == ["image 16: it is not an image, or its format is not supported"]
     answers = client.post("/api/models/m/predict?skip_broken=true", files=some[-2:]).json()["predictions"]
     assert [set(each) for each in answers] == [{"label", "score", "top_k", "novelty", "novel"}, {"error"}]
 
@@ -133,22 +151,37 @@ def test_wrong_tensors(client: TestClient, album: Path) -> None:
         assert (change, answer.status_code in (413, 422), list(answer.json())) == (change, True, ["error"])
 
 
+def test_a_server_that_cannot_keep_up_says_when_to_come_again(settings: dict[str, Any], album: Path) -> None:
+    with TestClient(create_app(Settings(**settings)), base_url=LOCAL) as client:
+        teach(client, album, "char 0")
+    image = files(album / "first" / "char 0")
+    for limits, status, reason in (
+        ({"max_queue": 3}, 429, "images are already waiting for a prediction"),
+        ({"timeout": 1e-9}, 503, "no answer within"),
+        ({"max_bodies": 1000}, 503, "too much data at once"),
+    ):
+        with TestClient(create_app(Settings(**settings, **limits)), base_url=LOCAL) as client:
+            answer = client.post("/api/models/m/predict", files=image)
+            assert (answer.status_code, reason in answer.json()["error"]) == (status, True), answer.text
+            assert int(answer.headers["Retry-After"]) >= 1
+
+
 def test_the_queue_is_bounded_and_batches_are_shared() -> None:
     sizes: list[int] = []
     runner = Runner(max_batch=4, max_wait=0.01, max_queue=6, observe=sizes.append)
     gate, started = threading.Event(), threading.Event()
 
-    def slow(images: torch.Tensor) -> tuple[Any, ...]:
+    def slow(images: NDArray[np.uint8]) -> tuple[Any, ...]:
         started.set()
         gate.wait(10)
-        return (images.numpy().sum(axis=(1, 2, 3)),)
+        return (images.sum(axis=(1, 2, 3)),)
 
-    one = torch.ones(1, 1, 2, 2, dtype=torch.uint8)
+    one = np.ones((1, 1, 2, 2), np.uint8)
     first = runner.submit(slow, one)
     started.wait(10)
     lesson = runner.submit(lambda images: (np.zeros(len(images)),), one, urgent=False)
     later = [runner.submit(slow, one * number) for number in range(6)]
-    with pytest.raises(Refusal, match="6 images wait") as refused:
+    with pytest.raises(Refusal, match="6 images are already waiting") as refused:
         runner.submit(slow, one)
     assert refused.value.status == 429
     assert refused.value.retry_after is not None
@@ -167,3 +200,35 @@ def test_the_queue_is_bounded_and_batches_are_shared() -> None:
     runner.close()
     with pytest.raises(Refusal, match="shutting down"):
         runner.submit(slow, one)
+
+
+def test_batches_fill_up_under_load_and_a_client_that_is_alone_never_waits() -> None:
+    sizes: list[int] = []
+    runner = Runner(max_batch=4, max_wait=5.0, max_queue=100, observe=sizes.append)
+    gate, started = threading.Event(), threading.Event()
+
+    def work(images: NDArray[np.uint8]) -> tuple[Any, ...]:
+        started.set()
+        gate.wait(10)
+        return (images.sum(axis=(1, 2, 3)),)
+
+    one, start = np.ones((1, 1, 2, 2), np.uint8), time.monotonic()
+    gate.set()
+    for _ in range(2):
+        runner.submit(work, one).result(10)
+    assert time.monotonic() - start < 2.5
+    gate.clear()
+    started.clear()
+    crowd = [runner.submit(work, one)]
+    started.wait(10)
+    crowd += [runner.submit(work, one) for _ in range(4)]
+    gate.set()
+    for future in crowd:
+        future.result(10)
+    for _ in range(4):  # one after the other, yet in one batch, as the last had four
+        crowd.append(runner.submit(work, one))
+        time.sleep(0.01)
+    for future in crowd:
+        future.result(10)
+    runner.close()
+    assert sizes == [1, 1, 1, 4, 4]

@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 
 from dsal import InputError
 from dsal.serve import Settings, create_app
-from dsal.serve.names import class_label, model_path
+from dsal.serve.names import class_label, model_names, model_path
 
 from .conftest import LOCAL, teach
 
@@ -28,6 +28,12 @@ def test_names_cannot_leave_the_folder(client: TestClient, settings: dict[str, A
             answer = client.request(method, f"/api/models/{quoted}/{end}")
             assert (name, 400 <= answer.status_code < 500, list(answer.json())) == (name, True, ["error"])
     assert list(settings["folder"].parent.rglob("*")) == [settings["folder"]]
+
+
+def test_files_whose_names_no_model_may_have_are_not_listed(tmp_path: Path) -> None:
+    for name in ("cups", "CON", "nul.old", ".hidden"):
+        (tmp_path / f"{name}.dsal").touch()
+    assert model_names(tmp_path) == ["cups"]
 
 
 HEADERS: tuple[tuple[dict[str, str], int], ...] = (

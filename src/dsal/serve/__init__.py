@@ -1,4 +1,4 @@
-"""Image models behind HTTP: a page to teach them, an API to use them."""
+"""Serve image models over HTTP: a page to teach them and an API to use them."""
 
 from dsal.serve.app import create_app
 from dsal.serve.settings import Settings

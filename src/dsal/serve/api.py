@@ -1,4 +1,4 @@
-"""``/api``: teach, ask and correct models, for people's programs and for the page."""
+"""``/api``: teach, query and correct models; used by the page and by other programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fastapi import APIRouter, Header, Query, Request
 
 from dsal import __version__
 from dsal.images import ImageModel
-from dsal.images.model import THRESHOLD
+from dsal.images.answers import THRESHOLD
 from dsal.serve import schemas
 from dsal.serve.bodies import Bodies, decode_base64, parse_form, parse_json
 from dsal.serve.errors import Refusal
@@ -19,33 +19,18 @@ from dsal.serve.names import class_label, model_path
 from dsal.serve.service import Service
 
 Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
-SkipBroken = Annotated[bool, Query(description="Pass over images that cannot be read, and say which.")]
+SkipBroken = Annotated[bool, Query(description="Skip images that cannot be read, and report which.")]
 _BYTES = {"type": "string", "format": "binary"}
 _FAILURES: dict[int | str, dict[str, Any]] = {
-    "4XX": {"model": schemas.Failure, "description": "Refused; nothing was changed."},
-    503: {"model": schemas.Failure, "description": "Not now; see Retry-After."},
+    "4XX": {"model": schemas.Failure, "description": "Refused; nothing has changed."},
+    503: {"model": schemas.Failure, "description": "Temporarily unavailable; see Retry-After."},
 }
 
 
 def api_routes(service: Service, bodies: Bodies) -> APIRouter:
-    """The routes, on a service."""
+    """Return the routes under ``/api``."""
     router = APIRouter(prefix="/api/models", responses=_FAILURES)
     settings, library = service.settings, service.library
-
-    @router.get("")
-    def list_models() -> schemas.Models:
-        """The models of the folder."""
-        return schemas.Models(
-            models=[schemas.Listed(**listed) for listed in library.listing()],
-            limits={name: getattr(settings, name) for name in ("max_body", "max_images", "max_pixels", "max_upload")},
-            version=__version__,
-        )
-
-    @router.get("/{name}/info")
-    async def info(name: str) -> schemas.Info:
-        """Classes with the images learned of each, sizes, and leave-one-out answers."""
-        facts = (await service.snapshot(name)).facts
-        return schemas.Info(name=name, bytes=model_path(library.folder, name).stat().st_size, **facts)
 
     @router.post("/{name}/predict", openapi_extra=_body(labelled=False))
     async def predict(
@@ -55,15 +40,15 @@ def api_routes(service: Service, bodies: Bodies) -> APIRouter:
         threshold: Annotated[float, Query(ge=0, le=1)] = THRESHOLD,
         skip_broken: SkipBroken = False,
     ) -> schemas.Predictions:
-        """Name images, or say that they look like nothing that was taught.
+        """Predict the labels of images, and flag images that look like none of the classes.
 
-        Novelty is the fraction of the images learned that look less strange than this one.
+        Novelty is the fraction of the learned images that look less unusual than this one.
         """
         model_path(library.folder, name)
         async with bodies.read(request) as body:
             images, _ = _images(request, body, settings.max_images, labelled=False)
             del body
-            found = await service.scores(name, images, skip_broken)
+            found = await service.scores(await service.snapshot(name), images, skip_broken)
         classes = found.snapshot.classes
         answers: list[schemas.Prediction | schemas.Broken] = [
             schemas.Broken(error=found.broken.get(row, "")) for row in range(len(images))
@@ -86,9 +71,9 @@ def api_routes(service: Service, bodies: Bodies) -> APIRouter:
     async def learn(
         name: str, request: Request, key: Key = None, skip_broken: SkipBroken = False
     ) -> schemas.LessonOutcome:
-        """Teach new classes, or more images of known ones; a model that is not there is made.
+        """Teach new classes, or more images of known ones; create the model if it does not exist.
 
-        The answer comes when the lesson is on the disk. Sent again with the same Idempotency-Key, it counts once.
+        The response is sent once the lesson is on disk. Sent again with the same Idempotency-Key, it counts once.
         """
         model_path(library.folder, name)
         async with bodies.read(request) as body:
@@ -97,9 +82,24 @@ def api_routes(service: Service, bodies: Bodies) -> APIRouter:
             outcome = await service.learn(name, key, images, labels, skip_broken)
         return schemas.LessonOutcome(**outcome)
 
+    @router.get("")
+    def list_models() -> schemas.Models:
+        """List the models in the folder."""
+        return schemas.Models(
+            models=[schemas.Listed(**listed) for listed in library.listing()],
+            limits={name: getattr(settings, name) for name in ("max_body", "max_images", "max_pixels", "max_upload")},
+            version=__version__,
+        )
+
+    @router.get("/{name}/info")
+    async def info(name: str) -> schemas.Info:
+        """Return the classes with their numbers of images, sizes, and leave-one-out results."""
+        facts = (await service.snapshot(name)).facts
+        return schemas.Info(name=name, bytes=model_path(library.folder, name).stat().st_size, **facts)
+
     @router.get("/{name}/lessons/{key}")
     async def lesson(name: str, key: str) -> schemas.LessonState:
-        """How the lesson with this Idempotency-Key is doing: none, reading, learning, or learned with its outcome."""
+        """Return the state of the lesson with this key: none, reading, learning, or learned with its outcome."""
         under_way = service.lessons.get((name, key))
         if under_way is not None:
             return schemas.LessonState(state=under_way.stage, done=under_way.done, total=under_way.total)
@@ -114,19 +114,19 @@ def api_routes(service: Service, bodies: Bodies) -> APIRouter:
 
     @router.delete("/{name}/lessons/{key}")
     async def cancel(name: str, key: str) -> schemas.LessonState:
-        """Cancel a lesson that is being read; nothing of it is learned."""
+        """Cancel a lesson whose images are still being read; nothing of it is learned."""
         model_path(library.folder, name)
         under_way = service.lessons.get((name, key))
         if under_way is None:
-            raise Refusal(404, "there is no lesson with this key under way")
+            raise Refusal(404, "no lesson with this key is in progress")
         if under_way.stage != "reading":
-            raise Refusal(409, "the lesson is being written and cannot be cancelled any more: undo it")
+            raise Refusal(409, "the lesson is being written and can no longer be cancelled: undo it instead")
         under_way.cancelled = True
         return schemas.LessonState(state="cancelled", done=under_way.done, total=under_way.total)
 
     @router.post("/{name}/rename")
     async def rename(name: str, change: schemas.Rename, key: Key = None) -> schemas.Changed:
-        """Give a class another name."""
+        """Rename a class."""
         old, new = change.old, class_label(change.new)
 
         def action(model: ImageModel) -> Outcome:
@@ -138,7 +138,7 @@ def api_routes(service: Service, bodies: Bodies) -> APIRouter:
 
     @router.post("/{name}/drop")
     async def drop(name: str, change: schemas.Drop, key: Key = None) -> schemas.Changed:
-        """Take a class away: it is never answered again."""
+        """Remove a class: it is no longer predicted."""
         label = change.label
 
         def action(model: ImageModel) -> Outcome:
@@ -150,13 +150,13 @@ def api_routes(service: Service, bodies: Bodies) -> APIRouter:
 
     @router.post("/{name}/undo")
     async def undo(name: str, key: Key = None) -> schemas.Changed:
-        """Make the model what it was before its last change."""
+        """Undo the last change of the model."""
 
         def action(model: ImageModel) -> Outcome:
             notes = model.notes
-            what = model.undo()
-            model.notes = notes  # a lesson that was undone and is sent again must not come back
-            return {"changed": f"undone: {what}"}
+            undone = model.undo()
+            model.notes = notes  # an undone lesson that is sent again must not be learned again
+            return {"changed": f"undone: {undone}"}
 
         return schemas.Changed(**await service.change(name, key, "undo", action))
 
@@ -164,7 +164,7 @@ def api_routes(service: Service, bodies: Bodies) -> APIRouter:
 
 
 def _body(labelled: bool) -> dict[str, Any]:
-    """What OpenAPI says of a body with images."""
+    """Return the OpenAPI description of a request body with images."""
     form: dict[str, Any] = {"images": {"type": "array", "items": _BYTES, "minItems": 1}}
     plain: dict[str, Any] = {
         "images": {"type": "array", "items": {"type": "string", "contentEncoding": "base64"}, "minItems": 1}
@@ -174,7 +174,7 @@ def _body(labelled: bool) -> dict[str, Any]:
             "type": "array",
             "items": {"type": "string"},
             "minItems": 1,
-            "description": "A class name for each image, or one for all.",
+            "description": "One class name per image, or one for all images.",
         }
         form["labels"] = plain["labels"] = labels
     required = list(form)
@@ -185,13 +185,13 @@ def _body(labelled: bool) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": content}}
 
 
-def _images(request: Request, body: bytes, most: int, labelled: bool) -> tuple[list[bytes], list[str]]:
-    """Image files and labels of a multipart or JSON body."""
+def _images(request: Request, body: bytes, max_images: int, labelled: bool) -> tuple[list[bytes], list[str]]:
+    """Return the image files and labels of a multipart or JSON body."""
     content_type = request.headers.get("content-type", "")
     kind = content_type.partition(";")[0].strip().lower()
     labels: list[Any]
     if kind == "multipart/form-data":
-        form = parse_form(content_type, body, 2 * most + 10)
+        form = parse_form(content_type, body, 2 * max_images + 10)
         images, labels = form.files("images"), list(form.texts("labels"))
     elif kind == "application/json":
         document = parse_json(body)
@@ -201,20 +201,20 @@ def _images(request: Request, body: bytes, most: int, labelled: bool) -> tuple[l
             )
         given = document.get("labels", [])
         labels = given if isinstance(given, list) else [given]
-        if len(document["images"]) > most:
-            raise Refusal(413, f"a request may bring {most} images, got {len(document['images'])}")
+        if len(document["images"]) > max_images:
+            raise Refusal(413, f"a request may contain at most {max_images} images, got {len(document['images'])}")
         images = [decode_base64(image) for image in document["images"]]
     else:
-        raise Refusal(415, f"images come as multipart/form-data or application/json, not {kind[:80] or 'nothing'!r}")
+        raise Refusal(415, f"send images as multipart/form-data or application/json, not {kind[:80] or 'nothing'!r}")
     if not images:
-        raise Refusal(422, "there are no images: send them as files in the field 'images'")
-    if len(images) > most:
-        raise Refusal(413, f"a request may bring {most} images, got {len(images)}")
+        raise Refusal(422, "the request has no images: send them as files in the field 'images'")
+    if len(images) > max_images:
+        raise Refusal(413, f"a request may contain at most {max_images} images, got {len(images)}")
     if labelled:
         labels = [class_label(label) for label in labels]
         labels = labels * len(images) if len(labels) == 1 else labels
         if len(labels) != len(images):
             raise Refusal(
-                422, f"send one label for all images or one for each: {len(images)} images, {len(labels)} labels"
+                422, f"send one label for all images or one per image: {len(images)} images, {len(labels)} labels"
             )
     return images, labels

@@ -1,4 +1,4 @@
-"""The application: routes, the guard before them, and errors as one sentence of JSON."""
+"""The ASGI application: routes, the guard in front of them, and errors as JSON."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FRESH = {"Cache-Control": "no-cache"}
 
 
 def create_app(settings: Settings) -> Guard:
-    """The ASGI application of a server with these settings."""
+    """Return the ASGI application of a server with these settings."""
     service, bodies = Service(settings), Bodies(settings)
 
     @asynccontextmanager
@@ -48,9 +48,9 @@ def create_app(settings: Settings) -> Guard:
         redoc_url=None,
         lifespan=life,
     )
-    app.include_router(api_routes(service, bodies))
-    app.include_router(transfer_routes(service, bodies))
+    app.include_router(api_routes(service, bodies))  # routes are tried in order: the most used come first
     app.include_router(inference_routes(service, bodies))
+    app.include_router(transfer_routes(service, bodies))
 
     @app.get("/metrics", include_in_schema=False)
     def metrics() -> Response:
@@ -65,12 +65,12 @@ def create_app(settings: Settings) -> Guard:
         return FileResponse(PAGE / "docs.html", headers=_FRESH)
 
     app.mount("/page", _Fresh(directory=PAGE))
-    _explain(app)
+    _add_error_handlers(app)
     return Guard(app, settings, service.metrics)
 
 
 class _Fresh(StaticFiles):
-    """Files that browsers ask for again after an upgrade."""
+    """Static files that browsers revalidate, so that an upgrade takes effect."""
 
     def file_response(self, *args: Any, **kwargs: Any) -> Response:
         response = super().file_response(*args, **kwargs)
@@ -78,8 +78,8 @@ class _Fresh(StaticFiles):
         return response
 
 
-def _explain(app: FastAPI) -> None:
-    """Every error as ``{"error": "one sentence"}``."""
+def _add_error_handlers(app: FastAPI) -> None:
+    """Answer every error with ``{"error": "one sentence"}``."""
 
     @app.exception_handler(Refusal)
     async def refused(request: Request, error: Refusal) -> Response:
@@ -106,8 +106,8 @@ def _explain(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def unknown(request: Request, error: HTTPException) -> Response:
-        said = {404: f"there is nothing at {request.url.path[:100]}", 405: f"{request.method} is not possible here"}
-        return _failure(error.status_code, said.get(error.status_code, str(error.detail)), headers=error.headers)
+        messages = {404: f"nothing found at {request.url.path[:100]}", 405: f"{request.method} is not allowed here"}
+        return _failure(error.status_code, messages.get(error.status_code, str(error.detail)), headers=error.headers)
 
 
 def _failure(status: int, message: str, retry_after: float | None = None, headers: Any = None) -> Response:

@@ -1,8 +1,7 @@
-"""Bodies of requests: read within limits of size and time, and taken apart in memory, never on the disk."""
+"""Request bodies: read within limits of size and time, and parsed in memory, never on disk."""
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import json
@@ -15,25 +14,26 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import ClientDisconnect, Request
 
+from dsal.serve.deadline import deadline
 from dsal.serve.errors import Refusal
 from dsal.serve.settings import MEGABYTE, Settings
 
 
 @dataclass
 class Form:
-    """Fields of a form, each with all its values in order: text as str, files as bytes."""
+    """Fields of a form, each with its values in order: text as str, files as bytes."""
 
     fields: dict[str, list[str | bytes]] = field(default_factory=dict)
 
     def files(self, name: str) -> list[bytes]:
-        """The files of a field."""
+        """Return the files of a field."""
         values = self.fields.get(name, [])
         if not all(isinstance(value, bytes) for value in values):
             raise Refusal(422, f"the field {name!r} must hold files")
         return [value for value in values if isinstance(value, bytes)]
 
     def texts(self, name: str) -> list[str]:
-        """The texts of a field."""
+        """Return the texts of a field."""
         values = self.fields.get(name, [])
         if not all(isinstance(value, str) for value in values):
             raise Refusal(422, f"the field {name!r} must hold text")
@@ -41,7 +41,7 @@ class Form:
 
 
 class Bodies:
-    """Reads bodies, and knows how many bytes of them are in memory."""
+    """Reads request bodies, and counts how many bytes of them are in memory."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -49,46 +49,54 @@ class Bodies:
 
     @asynccontextmanager
     async def read(self, request: Request) -> AsyncIterator[bytes]:
-        """The body, counted as held until the block ends."""
+        """Read the body, which counts as held until the block ends."""
         pieces: list[bytes] = []
         size = 0
         try:
-            async for piece in self.stream(request, self.settings.max_body):
-                size += len(piece)
-                self.held += len(piece)
-                if self.held > self.settings.max_bodies:
-                    raise Refusal(503, "the server is receiving as much as it can hold: try again", retry_after=2)
-                pieces.append(piece)
+            async with self.deadline(request):
+                async for piece in limited(request, self.settings.max_body):
+                    size += len(piece)
+                    self.held += len(piece)
+                    if self.held > self.settings.max_bodies:
+                        raise Refusal(503, "the server is receiving too much data at once: try again", retry_after=2)
+                    pieces.append(piece)
             body = b"".join(pieces)
             pieces.clear()
             yield body
         finally:
             self.held -= size
 
-    async def stream(self, request: Request, limit: int) -> AsyncIterator[bytes]:
-        """Pieces of a body of at most ``limit`` bytes, which must arrive in time."""
-        header, clock = request.headers.get("content-length", ""), asyncio.get_running_loop().time
-        declared = int(header) if header.isascii() and header.isdigit() else 0
-        if declared > limit:
-            raise _too_large(limit)
-        size, pieces = 0, request.stream()
-        deadline = clock() + self.settings.timeout * max(1.0, declared / (64 * MEGABYTE))
-        while True:
-            left = deadline - clock()
-            try:
-                piece = await asyncio.wait_for(anext(pieces), left)
-            except StopAsyncIteration:
-                return
-            except (asyncio.TimeoutError, ClientDisconnect) as error:
-                raise Refusal(408, "the request did not arrive in time") from error
+    def deadline(self, request: Request) -> deadline:
+        """Return the deadline for a body to arrive, which is longer for large bodies."""
+        seconds = self.settings.timeout * max(1.0, declared(request) / (64 * MEGABYTE))
+        return deadline(seconds, Refusal(408, "the request did not arrive in time"))
+
+
+def declared(request: Request) -> int:
+    """Return the Content-Length of a request; 0 if it has none."""
+    header = request.headers.get("content-length", "")
+    return int(header) if header.isascii() and header.isdigit() else 0
+
+
+async def limited(request: Request, limit: int) -> AsyncIterator[bytes]:
+    """Yield pieces of a body of at most ``limit`` bytes."""
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise Refusal(415, "the body must not be compressed: send it without Content-Encoding")
+    if declared(request) > limit:
+        raise _too_large(limit)
+    size = 0
+    try:
+        async for piece in request.stream():
             size += len(piece)
             if size > limit:
                 raise _too_large(limit)
             yield piece
+    except ClientDisconnect as error:
+        raise Refusal(408, "the client disconnected") from error
 
 
 def parse_json(body: bytes) -> Any:
-    """A JSON body; NaN and the like are refused, as JSON does not know them."""
+    """Parse a JSON body; NaN and infinities are refused, because they are not valid JSON."""
 
     def refuse(name: str) -> None:
         raise ValueError(f"{name} is not JSON")
@@ -100,11 +108,11 @@ def parse_json(body: bytes) -> Any:
 
 
 def parse_form(content_type: str, body: bytes, most_parts: int) -> Form:
-    """A multipart body, with at most ``most_parts`` parts."""
+    """Parse a multipart body with at most ``most_parts`` parts."""
     _, options = parse_options_header(content_type)
     boundary = options.get(b"boundary", b"")
     if not boundary:
-        raise Refusal(400, "the Content-Type of a form must name its boundary")
+        raise Refusal(400, "the Content-Type of a form must have a boundary")
     form, part = Form(), _Part()
 
     def header(data: bytes, start: int, end: int) -> None:
@@ -150,9 +158,9 @@ def parse_form(content_type: str, body: bytes, most_parts: int) -> Form:
 
 
 def decode_base64(text: object) -> bytes:
-    """Bytes that JSON holds as base64, with or without the head of a data URL."""
+    """Decode base64 text from JSON, with or without the prefix of a data URL."""
     if not isinstance(text, str):
-        raise Refusal(422, f"an image in JSON is base64 text, got {type(text).__name__}")
+        raise Refusal(422, f"an image in JSON must be base64 text, got {type(text).__name__}")
     try:
         return base64.b64decode(text.partition(",")[2] if text.startswith("data:") else text, validate=True)
     except (binascii.Error, ValueError) as error:
@@ -179,7 +187,7 @@ class _Part:
             is_file = b"filename" in options
             value = bytes(self.content) if is_file else self.content.decode()
         except UnicodeDecodeError as error:
-            raise Refusal(400, "names and texts of a form must be UTF-8") from error
+            raise Refusal(400, "names and text of a form must be UTF-8") from error
         form.fields.setdefault(name, []).append(value)
 
 

@@ -1,31 +1,57 @@
-"""Bytes from a stranger to pixels: how large an image claims to be is known before it is decoded."""
+"""Image files of a request, decoded in the thread that runs the backbone on them."""
 
 from __future__ import annotations
 
-import io
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-import torch
-from PIL import Image
-from torch import Tensor
+import numpy as np
 
-from dsal.data.decode import decode_image
+from dsal.backbones.backbone import Card
+from dsal.data.decode import Pixels, decode_image
 from dsal.errors import FileFormatError
+from dsal.serve.errors import Refusal
 
 
-def decode_bytes(data: bytes, size: int, channels: int, max_pixels: int) -> Tensor:
-    """Pixels of an image file in memory, uint8 (channels, size, size): see :func:`dsal.data.decode.decode_image`.
+@dataclass(eq=False)
+class ImageFiles:
+    """Some of the image files of a request.
 
-    Raises:
-        FileFormatError: it is not an image, truncated, or larger than ``max_pixels``.
+    Attributes:
+        files: their bytes.
+        first: index of the first file among all images of the request.
+        card: card of the backbone, which gives the size of the images.
+        max_pixels: most pixels of an image; larger images are not decoded.
+        skip_broken: whether to skip images that cannot be read.
+        rows: indices of the decoded images.
+        broken: index and reason of each image that cannot be read.
     """
-    try:
-        with Image.open(io.BytesIO(data)) as file:
-            width, height = file.size
-    except Exception as error:  # Pillow's readers answer garbage with any kind of exception
-        raise FileFormatError("it is not an image, or of a format that is not supported") from error
-    if width * height > max_pixels:
-        raise FileFormatError(f"it has {width} x {height} pixels; at most {max_pixels} are read")
-    try:
-        return torch.from_numpy(decode_image(data, size, channels))
-    except FileFormatError as error:
-        raise FileFormatError(str(error).partition(": ")[2]) from error  # the caller knows which image it is
+
+    files: Sequence[bytes]
+    first: int
+    card: Card
+    max_pixels: int
+    skip_broken: bool
+    rows: list[int] = field(default_factory=list)
+    broken: dict[int, str] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def decode(self) -> Pixels:
+        """Return the pixels (n, channels, size, size) of the images that can be read.
+
+        Raises:
+            Refusal: a file is not an image, truncated or too large, and ``skip_broken`` is False.
+        """
+        size, channels = self.card.size, self.card.in_channels
+        pixels: list[Pixels] = []
+        for row, data in enumerate(self.files, self.first):
+            try:
+                pixels.append(decode_image(data, size, channels, max_pixels=self.max_pixels))
+                self.rows.append(row)
+            except FileFormatError as error:
+                self.broken[row] = str(error).partition(": ")[2]
+                if not self.skip_broken:
+                    raise Refusal(422, f"image {row + 1} cannot be read: {self.broken[row]}") from error
+        return np.stack(pixels) if pixels else np.empty((0, channels, size, size), np.uint8)

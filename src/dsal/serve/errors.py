@@ -1,4 +1,4 @@
-"""What a server refuses, as errors that know their HTTP status."""
+"""Errors of the server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dsal.errors import DSALError
 
 
 class Refusal(DSALError):
-    """A request that is not answered as asked: status, one sentence, and when to try again."""
+    """A refused request: HTTP status, message, and the seconds after which to try again."""
 
     def __init__(self, status: int, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -16,7 +16,7 @@ class Refusal(DSALError):
 
 
 class Unchanged(DSALError):
-    """A change that turned out to change nothing, with its outcome; there is nothing to write."""
+    """A change that changed nothing, so that nothing needs to be written; carries its outcome."""
 
     def __init__(self, outcome: dict[str, Any]) -> None:
         super().__init__("nothing changed")

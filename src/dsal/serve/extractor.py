@@ -1,20 +1,20 @@
-"""Images to features at the machine's speed: by ONNX Runtime where it is there, by PyTorch until it is ready."""
+"""Feature extraction for the server: by ONNX Runtime if available, by PyTorch until it is ready."""
 
 from __future__ import annotations
 
 import threading
-from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from dsal.backbones.backbone import Backbone
+from dsal.data.decode import Pixels
 from dsal.images.graph import WORTH_CONVERTING, Graph, graph_of
 
 
 class Extractor:
-    """A backbone, shared by all models that have the same; converted once, in a thread of its own, and cached."""
+    """A backbone, shared by all models that use it; converted to ONNX once, in its own thread, and cached."""
 
     def __init__(self, backbone: Backbone) -> None:
         self.backbone, self.card = backbone, backbone.card
@@ -22,12 +22,12 @@ class Extractor:
         if self._graph is None:
             threading.Thread(target=self._convert, name="dsal-convert", daemon=True).start()
 
-    def features(self, images: Tensor) -> tuple[NDArray[Any]]:
-        """Features (n, d) of uint8 images (n, c, size, size)."""
+    def features(self, images: Pixels) -> tuple[NDArray[np.float32]]:
+        """Return features (n, d) of images (n, c, size, size)."""
         if self._graph is not None:
-            return (self._graph(images.numpy()),)
+            return (self._graph(images),)
         with torch.no_grad():
-            return (self.backbone.extract(images).cpu().numpy(),)
+            return (self.backbone.extract(torch.from_numpy(images)).cpu().numpy(),)
 
     def _convert(self) -> None:
         self._graph = graph_of(self.backbone, WORTH_CONVERTING)

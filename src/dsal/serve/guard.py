@@ -1,7 +1,7 @@
-"""Who may ask: Host, Origin and token are checked before anything else, and every answer carries the same headers.
+"""Access control: checks Host, Origin and token before anything else, and adds security headers to every response.
 
-A page of another site must not use a server on this machine: neither under a name of its own that resolves to this
-address (DNS rebinding; the Host tells) nor by sending requests from a visitor's browser (CSRF; the Origin tells).
+A page of another site must not use a server on this machine: neither under its own name that resolves to this address
+(DNS rebinding, detected by the Host) nor by sending requests from a visitor's browser (CSRF, detected by the Origin).
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _SECURITY = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(self), microphone=(), geolocation=()",
 }
-_PAGE = ("/", "/docs", "/page/")  # code and style of the page: nothing of anybody's
+_PAGE = ("/", "/docs", "/page/")  # code and style of the page: no user data
 _OBSERVED = ("/metrics", "/v2/health/live", "/v2/health/ready")
 
 
 class Guard:
-    """ASGI middleware: refuses what must not come in, and measures what does."""
+    """ASGI middleware that refuses forbidden requests and records metrics."""
 
     def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics) -> None:
         self.app, self.settings, self.metrics = app, settings, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or hand on."""
+        """Refuse the request, or pass it on."""
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self.app(scope, receive, send)
@@ -71,20 +71,20 @@ class Guard:
             self.metrics.latency.labels(route).observe(time.perf_counter() - start)
 
     def check(self, scope: Scope) -> None:
-        """Raise the refusal that this request deserves, if it does."""
+        """Raise Refusal if the request is not allowed."""
         headers, path = Headers(scope=scope), scope["path"]
         host = headers.get("host", "")
-        if len(headers.getlist("host")) != 1 or not self._known_host(host):
-            raise Refusal(421, f"this server does not answer under the name {host[:100]!r}: see --allow-host")
+        if len(headers.getlist("host")) != 1 or not self._is_known_host(host):
+            raise Refusal(421, f"this server is not known under the name {host[:100]!r}: allow it with --allow-host")
         origin = headers.get("origin")
         if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
             raise Refusal(403, "requests from pages of other sites are refused")
         if headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and not _opens_page(headers, path):
             raise Refusal(403, "requests from pages of other sites are refused")
-        if not self._may(path, headers):
-            raise Refusal(401, "this server wants its token: Authorization: Bearer TOKEN")
+        if not self._is_authorised(path, headers):
+            raise Refusal(401, "this server needs a token: send Authorization: Bearer TOKEN")
 
-    def _known_host(self, header: str) -> bool:
+    def _is_known_host(self, header: str) -> bool:
         try:
             name = urlsplit(f"//{header}").hostname or ""
         except ValueError:
@@ -97,7 +97,7 @@ class Guard:
             return False
         return name == self.settings.host.lower() or _is_address(name)  # an address cannot be rebound
 
-    def _may(self, path: str, headers: Headers) -> bool:
+    def _is_authorised(self, path: str, headers: Headers) -> bool:
         token = self.settings.token
         if token is None or path in _PAGE[:2] or path.startswith(_PAGE[2]):
             return True
@@ -108,7 +108,7 @@ class Guard:
 
 
 def _opens_page(headers: Headers, path: str) -> bool:
-    """Whether a link from elsewhere opens the page itself."""
+    """Return whether a link from another site opens the page itself."""
     return path in _PAGE[:2] and headers.get("sec-fetch-mode") == "navigate"
 
 

@@ -1,4 +1,4 @@
-"""``/v2``: the Open Inference Protocol, for tools that speak it; tensors as JSON or as raw bytes behind it."""
+"""``/v2``: the Open Inference Protocol; tensors as JSON, or as raw bytes after the JSON."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import math
 from typing import Any
 
 import numpy as np
-import torch
 from fastapi import APIRouter, Request, Response
 from numpy.typing import NDArray
 
@@ -23,35 +22,50 @@ _LENGTH = "Inference-Header-Content-Length"
 _OUTPUTS = ("label", "probabilities", "novelty", "logits")
 _FAILURES: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": schemas.Failure, "description": "Refused."},
-    503: {"model": schemas.Failure, "description": "Not now; see Retry-After."},
+    503: {"model": schemas.Failure, "description": "Temporarily unavailable; see Retry-After."},
 }
 
 
 def inference_routes(service: Service, bodies: Bodies) -> APIRouter:
-    """The routes, on a service."""
+    """Return the routes under ``/v2``."""
     router = APIRouter(prefix="/v2", responses=_FAILURES)
     library = service.library
 
+    @router.post("/models/{name}/infer", openapi_extra=_BODY)
+    async def infer(name: str, request: Request) -> Response:
+        """Score decoded images: input ``images``, UINT8 (n, c, size, size), cropped and resized."""
+        model_path(library.folder, name)
+        async with bodies.read(request) as body:
+            document, rest = _parts(request, body)
+            snapshot = await service.snapshot(name)
+            images = _images(document, rest, snapshot, service.settings.max_images)
+            wanted = _wanted(document)
+            found = await service.scores(snapshot, images)
+        head: dict[str, Any] = {"model_name": name, "model_version": "1"}
+        if isinstance(document.get("id"), str):
+            head["id"] = document["id"]
+        return _answer(head, found, wanted)
+
     @router.get("/health/live")
     async def live() -> dict[str, bool]:
-        """Whether the server runs."""
+        """Report that the server is running."""
         return {"live": True}
 
     @router.get("/health/ready")
     async def ready() -> dict[str, bool]:
-        """Whether it can answer: the folder of models is there."""
+        """Check that the server can answer: the model folder exists."""
         if not library.folder.is_dir():
-            raise Refusal(503, "the folder of models is gone", retry_after=5)
+            raise Refusal(503, "the model folder does not exist", retry_after=5)
         return {"ready": True}
 
     @router.get("")
     async def server() -> dict[str, Any]:
-        """Name, version, extensions."""
+        """Return the name, version and extensions of the server."""
         return {"name": "dsal", "version": __version__, "extensions": ["binary_tensor_data"]}
 
     @router.get("/models/{name}")
     async def model(name: str) -> dict[str, Any]:
-        """Inputs and outputs of a model, and its labels."""
+        """Return the inputs, outputs and labels of a model."""
         snapshot = await service.snapshot(name)
         size, classes = snapshot.facts["image_size"], len(snapshot.classes)
         return {
@@ -70,77 +84,62 @@ def inference_routes(service: Service, bodies: Bodies) -> APIRouter:
 
     @router.get("/models/{name}/ready")
     async def model_ready(name: str) -> dict[str, Any]:
-        """Whether the model can answer."""
+        """Check that the model can answer."""
         await service.snapshot(name)
         return {"name": name, "ready": True}
-
-    @router.post("/models/{name}/infer", openapi_extra=_BODY, response_model=None)
-    async def infer(name: str, request: Request) -> Response | dict[str, Any]:
-        """Scores of decoded images: input ``images``, UINT8 (n, c, size, size), cropped and resized."""
-        model_path(library.folder, name)
-        async with bodies.read(request) as body:
-            document, rest = _parts(request, body)
-            snapshot = await service.snapshot(name)
-            images = _images(document, rest, snapshot, service.settings.max_images)
-            wanted = _wanted(document)
-            found = await service.scores(name, torch.from_numpy(images))
-        head: dict[str, Any] = {"model_name": name, "model_version": "1"}
-        if isinstance(document.get("id"), str):
-            head["id"] = document["id"]
-        return _answer(head, found, wanted)
 
     return router
 
 
 def _parts(request: Request, body: bytes) -> tuple[dict[str, Any], bytes]:
-    """The JSON of a request and the raw bytes behind it."""
+    """Split a request into its JSON and the raw bytes after it."""
     length = request.headers.get(_LENGTH)
     if length is None:
         head, rest = body, b""
     elif length.isascii() and length.isdigit() and int(length) <= len(body):
         head, rest = body[: int(length)], body[int(length) :]
     else:
-        raise Refusal(400, f"{_LENGTH} must be the number of bytes of the JSON, got {length[:40]!r}")
+        raise Refusal(400, f"{_LENGTH} must be the length of the JSON in bytes, got {length[:40]!r}")
     document = parse_json(head)
     if not isinstance(document, dict):
         raise Refusal(422, 'the body must be {"inputs": [...]}')
     return document, rest
 
 
-def _images(document: dict[str, Any], rest: bytes, snapshot: Snapshot, most: int) -> NDArray[np.uint8]:
-    """The tensor ``images`` (n, c, size, size)."""
+def _images(document: dict[str, Any], rest: bytes, snapshot: Snapshot, max_images: int) -> NDArray[np.uint8]:
+    """Return the tensor ``images`` (n, c, size, size)."""
     inputs = document.get("inputs")
     if not isinstance(inputs, list) or len(inputs) != 1 or not isinstance(inputs[0], dict):
-        raise Refusal(422, "a model has one input, 'images'")
+        raise Refusal(422, "inputs must be a list of one tensor, 'images'")
     (given,) = inputs
     inner = [snapshot.facts["channels"], snapshot.facts["image_size"], snapshot.facts["image_size"]]
     shape = given.get("shape")
     if given.get("name") != "images" or given.get("datatype") != "UINT8":
-        raise Refusal(422, "the input must be named 'images', of datatype UINT8")
+        raise Refusal(422, "the input must have the name 'images' and the datatype UINT8")
     if not isinstance(shape, list) or not all(type(n) is int for n in shape) or shape[1:] != inner or shape[0] < 1:
         raise Refusal(
             422, f"the shape of 'images' must be [n, {inner[0]}, {inner[1]}, {inner[2]}], got {str(shape)[:80]}"
         )
-    if shape[0] > most:
-        raise Refusal(413, f"a request may bring {most} images, got {shape[0]}")
+    if shape[0] > max_images:
+        raise Refusal(413, f"a request may contain at most {max_images} images, got {shape[0]}")
     numbers = shape[0] * math.prod(inner)
     parameters = given.get("parameters")
     if isinstance(parameters, dict) and "binary_data_size" in parameters:
         if parameters["binary_data_size"] != numbers or len(rest) != numbers:
-            raise Refusal(422, f"'images' needs {numbers} bytes behind the JSON, got {len(rest)}")
-        return np.frombuffer(rest, np.uint8).reshape(shape).copy()
+            raise Refusal(422, f"'images' needs {numbers} bytes after the JSON, got {len(rest)}")
+        return np.frombuffer(rest, np.uint8).reshape(shape)
     data = given.get("data")
     try:
         values = np.array(data)
     except ValueError as error:  # rows of different lengths
-        raise Refusal(422, "the data of 'images' do not fit together") from error
+        raise Refusal(422, "the rows of 'images' have different lengths") from error
     if values.dtype.kind not in "iu" or values.size != numbers or values.min() < 0 or values.max() > 255:
-        raise Refusal(422, f"the data of 'images' must be {numbers} whole numbers from 0 to 255")
+        raise Refusal(422, f"the data of 'images' must be {numbers} integers from 0 to 255")
     return values.astype(np.uint8).reshape(shape)
 
 
 def _wanted(document: dict[str, Any]) -> list[tuple[str, bool]]:
-    """Names of the outputs that are wanted, and whether as raw bytes."""
+    """Return the names of the requested outputs, each with whether it is sent as raw bytes."""
     parameters = document.get("parameters")
     binary = isinstance(parameters, dict) and parameters.get("binary_data_output") is True
     outputs = document.get("outputs")
@@ -151,13 +150,13 @@ def _wanted(document: dict[str, Any]) -> list[tuple[str, bool]]:
     wanted = []
     for output in outputs:
         if output.get("name") not in _OUTPUTS:
-            raise Refusal(422, f"there is no output {str(output.get('name'))[:80]!r}; there are {', '.join(_OUTPUTS)}")
+            raise Refusal(422, f"unknown output {str(output.get('name'))[:80]!r}; choose from {', '.join(_OUTPUTS)}")
         own = output.get("parameters")
         wanted.append((output["name"], own.get("binary_data") is True if isinstance(own, dict) else binary))
     return wanted
 
 
-def _answer(head: dict[str, Any], found: Scores, wanted: list[tuple[str, bool]]) -> Response | dict[str, Any]:
+def _answer(head: dict[str, Any], found: Scores, wanted: list[tuple[str, bool]]) -> Response:
     classes = found.snapshot.classes
     values: dict[str, Any] = {
         "label": [classes[column] for column in found.probabilities.argmax(1)],
@@ -174,21 +173,20 @@ def _answer(head: dict[str, Any], found: Scores, wanted: list[tuple[str, bool]])
             "shape": [len(value)] if name == "label" else list(value.shape),
         }
         if binary:
-            data = b"".join(map(_length_first, value)) if name == "label" else value.astype("<f4").tobytes()
+            data = b"".join(map(_length_prefixed, value)) if name == "label" else value.astype("<f4").tobytes()
             output["parameters"] = {"binary_data_size": len(data)}
             raw += data
         else:
             flat = value if name == "label" else value.reshape(-1).tolist()
             output["data"] = [None if isinstance(number, float) and math.isnan(number) else number for number in flat]
         outputs.append(output)
-    document = {**head, "outputs": outputs}
+    text = json.dumps({**head, "outputs": outputs}).encode()
     if not raw:
-        return document
-    text = json.dumps(document).encode()
+        return Response(text, media_type="application/json")
     return Response(text + raw, media_type="application/octet-stream", headers={_LENGTH: str(len(text))})
 
 
-def _length_first(text: str) -> bytes:
+def _length_prefixed(text: str) -> bytes:
     data = text.encode()
     return len(data).to_bytes(4, "little") + data
 

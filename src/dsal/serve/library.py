@@ -1,7 +1,8 @@
-"""The models of a folder: opened when asked for, changed by one writer, durable before anybody hears of it."""
+"""The models in a folder: loaded on demand, changed by one writer, and on disk before a change is acknowledged."""
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import threading
@@ -26,37 +27,39 @@ from dsal.serve.extractor import Extractor
 from dsal.serve.names import model_names, model_path
 from dsal.serve.settings import Settings
 from dsal.serve.snapshot import Snapshot
+from dsal.store import file_stamp, flush_to_disk
 
 Outcome: TypeAlias = "dict[str, Any]"
 Stamp: TypeAlias = "tuple[int, int, int]"
-KEYS = "changes"  # the note that holds the keys of changes, newest last
+KEYS = "changes"  # name of the note that holds the keys of changes, newest last
 MOST_KEYS = 200
 _LOCK_SECONDS = 30.0
-_MOST_LEARNERS = 2  # models held in memory with all that learning needs
+_MAX_LEARNERS = 2  # models held in memory with their learning state
 
 
 class Library:
     """Models by name. Reading threads get snapshots; changes are made one at a time, in one thread.
 
     Args:
-        settings: of the server.
+        settings: settings of the server.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.folder = settings.folder
         self._snapshots: dict[str, tuple[Stamp, Snapshot]] = {}
-        self._learners: dict[str, tuple[Stamp, ImageModel]] = {}  # of the writing thread alone; newest last
+        self._writing: str | None = None  # the model being written, whose file may be newer than its snapshot
+        self._learners: dict[str, tuple[Stamp, ImageModel]] = {}  # only for the writing thread; newest last
         self._extractors: dict[str, Extractor] = {}
         self._new: Extractor | None = None
         self._loading, self._sharing = threading.Lock(), threading.Lock()
 
     def names(self) -> list[str]:
-        """All models of the folder."""
+        """Return the names of all models in the folder."""
         return model_names(self.folder)
 
     def listing(self) -> list[dict[str, Any]]:
-        """Name, size, time and classes of all models; of their files only the head is read."""
+        """Return name, size, time and classes of all models; only the headers of the files are read."""
         listed = []
         for name in self.names():
             path = model_path(self.folder, name)
@@ -68,9 +71,9 @@ class Library:
         return listed
 
     def snapshot(self, name: str) -> Snapshot:
-        """The model as it was last written, by us or by anybody else. May take seconds: not for the event loop."""
+        """Return the model as last written, by this or another process. May take seconds: not for the event loop."""
         path = model_path(self.folder, name)
-        stamp = _stamp(path)
+        stamp = file_stamp(path)
         if stamp is None:
             raise Refusal(404, f"there is no model {name!r}")
         if (held := self.held(name)) is not None:
@@ -84,12 +87,17 @@ class Library:
         return snapshot
 
     def held(self, name: str) -> Snapshot | None:
-        """The model's snapshot if it is in memory and its file has not changed; at once."""
+        """Return the snapshot of a model if it is in memory and its file has not changed; never blocks.
+
+        While this process writes the file, return the previous snapshot, so that nobody waits for a lesson.
+        """
         stamp, snapshot = self._snapshots.get(name, (None, None))
-        return snapshot if stamp is not None and stamp == _stamp(model_path(self.folder, name)) else None
+        if stamp is None or self._writing == name:
+            return snapshot
+        return snapshot if stamp == file_stamp(model_path(self.folder, name)) else None
 
     def extractor(self, name: str) -> Extractor:
-        """The extractor of a model, or the one that new models get if there is no such model."""
+        """Return the extractor of a model, or that of new models if the model does not exist."""
         path = model_path(self.folder, name)
         if path.exists():
             return self.snapshot(name).extractor
@@ -101,23 +109,23 @@ class Library:
     def change(
         self, name: str, key: str | None, digest: str, action: Callable[[ImageModel], Outcome], create: bool = False
     ) -> Outcome:
-        """Change a model and write it; what is returned is on the disk. A key that was used before changes nothing.
+        """Change a model, write it to disk and return the outcome. A key that was used before changes nothing.
 
         Args:
-            name: of the model.
-            key: the client's name for this change.
-            digest: a hash of what the change is, so that one key is not used for two.
-            action: changes the model, all or nothing, and says what to answer.
-            create: whether to make a model that is not there.
+            name: name of the model.
+            key: the client's idempotency key for this change.
+            digest: a hash of the change, to detect a key that is used for two different changes.
+            action: changes the model, all or nothing, and returns the outcome.
+            create: whether to create the model if it does not exist.
         """
         path = model_path(self.folder, name)
         try:
             with model_lock(path, wait=_LOCK_SECONDS):
                 model = self._learner(name, path, create)
-                made = _made(model.notes, key)
+                made = _find_entry(model.notes, key)
                 if made is not None:
                     if made["digest"] != digest:
-                        raise Refusal(422, "this Idempotency-Key was used for something else: take a new one")
+                        raise Refusal(422, "this Idempotency-Key was used for another change: use a new one")
                     return {**made["outcome"], "repeated": True}
                 outcome = self._changed(name, model, action)
                 if key is not None:
@@ -129,22 +137,22 @@ class Library:
                     self._unlink(name, path)
                 return outcome
         except ModelBusyError as error:
-            raise Refusal(503, f"another program is writing the model {name!r}", retry_after=5) from error
+            raise Refusal(503, f"another program is writing the model {name!r}: try again", retry_after=5) from error
 
     def outcome(self, name: str, key: str) -> Outcome | None:
-        """What the change of this key came to, if it was made."""
-        made = _made(self.snapshot(name).notes, key)
+        """Return the outcome of the change with this key; None if it was not made."""
+        made = _find_entry(self.snapshot(name).notes, key)
         return None if made is None else made["outcome"]
 
     def add(self, name: str, upload: Path) -> None:
-        """Give an uploaded file, already on the disk, its name; read by the same checks as any model file."""
+        """Check an uploaded file like any model file, and move it to its name."""
         path = model_path(self.folder, name)
         self._load(upload)
         with model_lock(path, wait=_LOCK_SECONDS):
             if path.exists():
-                raise Refusal(409, f"there is a model {name!r} already")
+                raise Refusal(409, f"there is already a model {name!r}")
             os.replace(upload, path)
-            _sync_folder(path.parent)
+            flush_to_disk(path.parent)
 
     def remove(self, name: str) -> None:
         """Delete a model."""
@@ -155,7 +163,7 @@ class Library:
             self._unlink(name, path)
 
     def tidy(self) -> None:
-        """Remove what a killed server left half-written."""
+        """Remove partly written files that a killed server left behind."""
         for path in self.folder.glob(".*.tmp"):
             with suppress(OSError):
                 if time.time() - path.stat().st_mtime > 3600 or path.name.startswith(".upload-"):
@@ -167,8 +175,8 @@ class Library:
                     left.unlink()
 
     def _learner(self, name: str, path: Path, create: bool) -> ImageModel:
-        """The model with all that learning needs, as it is on the disk now; the caller holds its lock."""
-        stamp = _stamp(path)
+        """Return the model with its learning state, as it is on disk now; the caller holds its lock."""
+        stamp = file_stamp(path)
         held, model = self._learners.pop(name, (None, None))
         if stamp is None:
             if not create:
@@ -179,7 +187,7 @@ class Library:
         if model is None or held != stamp:
             model, _ = self._load(path)
         if not model.learns_on:
-            raise Refusal(409, f"the model {name!r} was saved without what learning needs: it can only predict")
+            raise Refusal(409, f"the model {name!r} was saved without its learning part: it can only predict")
         self._keep(name, stamp, model)
         return model
 
@@ -187,41 +195,52 @@ class Library:
         try:
             return action(model)
         except DSALError:
-            raise  # a mistake with a name: the model is what it was
+            raise  # an expected error: the model has not changed
         except BaseException:
             self._learners.pop(name, None)
             raise
 
     def _write(self, name: str, path: Path, model: ImageModel) -> None:
-        self._learners.pop(name, None)  # should writing fail, the file is what counts
-        model.save(path)
-        stamp = _stamp(path)
-        if stamp is not None:
-            self._keep(name, stamp, model)
-            self._snapshots[name] = stamp, Snapshot.of(model, self._shared(model.backbone))
+        self._learners.pop(name, None)  # if writing fails, the file counts
+        self._writing = name
+        try:
+            model.save(path)
+            stamp = file_stamp(path)
+            if stamp is not None:
+                self._keep(name, stamp, model)
+                self._snapshots[name] = stamp, Snapshot.of(model, self._shared(model.backbone))
+        finally:
+            self._writing = None
+        if gc.get_freeze_count():  # after gc.freeze() this is fast: see server.run
+            gc.collect()  # exceptions in reference cycles would keep old snapshots in memory for hours
 
     def _unlink(self, name: str, path: Path) -> None:
         path.unlink()
-        _sync_folder(path.parent)
+        flush_to_disk(path.parent)
         self._learners.pop(name, None)
         self._snapshots.pop(name, None)
 
     def _keep(self, name: str, stamp: Stamp, model: ImageModel) -> None:
         self._learners[name] = stamp, model
-        for oldest in list(self._learners)[:-_MOST_LEARNERS]:
+        for oldest in list(self._learners)[:-_MAX_LEARNERS]:
             del self._learners[oldest]
 
     def _load(self, path: Path) -> tuple[ImageModel, Extractor]:
         require(3 * path.stat().st_size, torch.device("cpu"), f"reading {path.name}")
         model = ImageModel.load(path)
-        if not model.classes or not all(isinstance(label, str) for label in model.classes):
-            raise FileFormatError("the classes of this model are not named by text: it cannot be served")
+        if not model.classes:
+            raise FileFormatError("this model has no classes, so it cannot be served")
+        if not all(isinstance(label, str) for label in model.classes):
+            raise FileFormatError("the class names of this model are not text, so it cannot be served")
         extractor = self._shared(model.backbone)
         model.backbone = extractor.backbone
         return model, extractor
 
     def _shared(self, backbone: Backbone) -> Extractor:
-        """The extractor of this backbone, from the first model that brought it."""
+        """Return the extractor of this backbone, shared by all models that use it."""
+        known = next((each for each in list(self._extractors.values()) if each.backbone is backbone), None)
+        if known is not None:
+            return known
         fingerprint = backbone.fingerprint()
         with self._sharing:
             if fingerprint not in self._extractors:
@@ -230,13 +249,13 @@ class Library:
 
 
 def check_label(model: ImageModel, label: str) -> None:
-    """Refuse a class that the model does not have."""
+    """Raise InputError if the model does not have this class."""
     if label not in model.classes:
         raise InputError(f"there is no class {label!r}")
 
 
 def _entries(notes: dict[str, Any]) -> list[dict[str, Any]]:
-    """Changes with a key, oldest first; a file from elsewhere may hold anything there."""
+    """Return the changes with a key, oldest first; a file from elsewhere may contain anything there."""
     entries = notes.get(KEYS)
     if not isinstance(entries, list):
         return []
@@ -248,34 +267,16 @@ def _entries(notes: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _made(notes: dict[str, Any], key: str | None) -> dict[str, Any] | None:
-    """The change that was made under this key."""
+def _find_entry(notes: dict[str, Any], key: str | None) -> dict[str, Any] | None:
+    """Return the change with this key; None if there is none."""
     return next((entry for entry in _entries(notes) if entry["key"] == key), None)
 
 
 def _labels(path: Path) -> list[str]:
-    """Class names in the head of a model file; none if it cannot be read."""
+    """Return the class names in the header of a model file; none if it cannot be read."""
     try:
         with safe_open(path, framework="numpy") as file:
             meta = json.loads(json.loads(file.metadata()["dsal"])["meta"])
             return [str(label) for label in meta["classifier"]["classes"]]
     except (OSError, SafetensorError, ValueError, KeyError, TypeError):
         return []
-
-
-def _stamp(path: Path) -> Stamp | None:
-    """What changes whenever the file is replaced; None if there is none."""
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return None
-    return status.st_ino, status.st_mtime_ns, status.st_size
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -1,4 +1,4 @@
-"""What Prometheus may read: requests, latency, queue, batches, lessons, memory."""
+"""Metrics for Prometheus: requests, latency, queue, batches, lessons, memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 
 
 class Metrics:
-    """The meters of one server, in a registry of their own."""
+    """The metrics of one server, in their own registry."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -22,18 +22,18 @@ class Metrics:
             "dsal_request_seconds", "Time to answer a request.", ("route",), buckets=_SECONDS, registry=into
         )
         self.batches = Histogram(
-            "dsal_batch_images", "Images of a batch.", buckets=(1, 2, 4, 8, 16, 32, 64), registry=into
+            "dsal_batch_images", "Images per batch.", buckets=(1, 2, 4, 8, 16, 32, 64), registry=into
         )
-        self.lessons = Counter("dsal_lessons", "Lessons by how they ended.", ("outcome",), registry=into)
+        self.lessons = Counter("dsal_lessons", "Lessons by outcome.", ("outcome",), registry=into)
         self.lesson_images = Counter("dsal_lesson_images", "Images learned.", registry=into)
         self.lesson_seconds = Histogram(
-            "dsal_lesson_seconds", "Time from a lesson's arrival to the disk.", buckets=_SECONDS, registry=into
+            "dsal_lesson_seconds", "Time until a lesson is on disk.", buckets=_SECONDS, registry=into
         )
 
     def gauge(self, name: str, help: str, read: Callable[[], float]) -> None:
-        """Add a number that is asked for when it is wanted."""
+        """Add a gauge whose value is read when the metrics are requested."""
         Gauge(name, help, registry=self._registry).set_function(read)
 
     def text(self) -> bytes:
-        """All of them in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self._registry)

@@ -1,4 +1,4 @@
-"""Names that people may give: of models, which become files, and of classes, which are text."""
+"""Names that users choose: of models, which become file names, and of classes, which are text."""
 
 from __future__ import annotations
 
@@ -15,32 +15,38 @@ _RESERVED = {"CON", "PRN", "AUX", "NUL", *(f"{port}{n}" for port in ("COM", "LPT
 
 
 def model_path(folder: Path, name: str) -> Path:
-    """The file of a model; a name that could mean anything but a file of this folder is refused.
+    """Return the path of a model file; raise InputError for a name that could mean anything but a file in this folder.
 
     >>> model_path(Path("models"), "My cups").name
     'My cups.dsal'
     >>> model_path(Path("models"), "../secret")
     Traceback (most recent call last):
         ...
-    dsal.errors.InputError: a model's name is 1 to 64 letters (a-z), digits, spaces, '-', '_' or '.', and begins and \
-ends with a letter or digit; got '../secret'
+    dsal.errors.InputError: a model's name must be 1 to 64 letters (a-z), digits, spaces, '-', '_' or '.', start \
+with a letter or digit, and not end with a space or '.'; got '../secret'
     """
-    if not _MODEL.fullmatch(name) or name.split(".")[0].rstrip().upper() in _RESERVED:  # devices on Windows
+    if _is_reserved(name):
+        raise InputError(f"{name[:80]!r} cannot be a model's name: on Windows it is the name of a device")
+    if not _MODEL.fullmatch(name):
         raise InputError(
-            "a model's name is 1 to 64 letters (a-z), digits, spaces, '-', '_' or '.', and begins and ends with a "
-            f"letter or digit; got {name[:80]!r}"
+            "a model's name must be 1 to 64 letters (a-z), digits, spaces, '-', '_' or '.', start with a letter or "
+            f"digit, and not end with a space or '.'; got {name[:80]!r}"
         )
     return folder / f"{name}{SUFFIX}"
 
 
 def model_names(folder: Path) -> list[str]:
-    """Names of the models in a folder, sorted; files with other names are none of ours."""
+    """Return the names of the models in a folder, sorted; files with invalid names are ignored."""
     names = [path.name.removesuffix(SUFFIX) for path in folder.glob(f"*{SUFFIX}") if path.is_file()]
-    return sorted((name for name in names if _MODEL.fullmatch(name)), key=str.lower)
+    return sorted((name for name in names if _MODEL.fullmatch(name) and not _is_reserved(name)), key=str.lower)
+
+
+def _is_reserved(name: str) -> bool:
+    return name.split(".")[0].rstrip().upper() in _RESERVED
 
 
 def class_label(text: object) -> str:
-    """A class name as it will be kept: text on one line, without blanks at its ends.
+    """Return a class name as it is stored: one line of text, without spaces at its ends.
 
     >>> class_label("  Grandma's cup "), class_label("<b>")
     ("Grandma's cup", '<b>')
@@ -49,7 +55,7 @@ def class_label(text: object) -> str:
         raise InputError(f"a class name must be text, got {type(text).__name__}")
     label = unicodedata.normalize("NFC", text.strip())
     if not 1 <= len(label) <= MOST_CHARACTERS:
-        raise InputError(f"a class name has 1 to {MOST_CHARACTERS} characters, got {len(label)}")
+        raise InputError(f"a class name must have 1 to {MOST_CHARACTERS} characters, got {len(label)}")
     if any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in label):
         raise InputError("a class name must be one line of text, without control characters")
     return label

@@ -1,4 +1,4 @@
-"""The answers of the API, as OpenAPI describes them."""
+"""Requests and responses of the API, for OpenAPI."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Ranked(BaseModel):
 
 
 class Prediction(BaseModel):
-    """The answer for one image: ``label`` is the most likely class; ``novel`` says that it is rather none of them."""
+    """The prediction for one image: ``label`` is the most likely class; ``novel`` means that it is probably none."""
 
     label: str
     score: float
@@ -37,14 +37,14 @@ class Broken(BaseModel):
 
 
 class Predictions(BaseModel):
-    """Answers in the order of the images."""
+    """Predictions in the order of the images."""
 
     model: str
     predictions: list[Prediction | Broken]
 
 
 class LessonOutcome(BaseModel):
-    """A lesson that is on the disk."""
+    """A lesson that is on disk."""
 
     images: int
     seen_before: int
@@ -66,14 +66,14 @@ class LessonState(BaseModel):
 
 
 class Changed(BaseModel):
-    """A change that is on the disk."""
+    """A change that is on disk."""
 
     changed: str
     repeated: bool = False
 
 
 class LeftOut(BaseModel):
-    """How many images of a class were named rightly, each as if it had not been learned."""
+    """Number of images of a class that were classified correctly, each as if it had not been learned."""
 
     label: str
     images: int
@@ -81,7 +81,7 @@ class LeftOut(BaseModel):
 
 
 class Confused(BaseModel):
-    """Images of one class that were taken for another, each as if it had not been learned."""
+    """Images of one class that are predicted as another, each as if it had not been learned."""
 
     label: str
     taken_for: str
@@ -89,7 +89,7 @@ class Confused(BaseModel):
 
 
 class Info(BaseModel):
-    """What a model knows."""
+    """Information about a model."""
 
     name: str
     bytes: int
@@ -106,7 +106,7 @@ class Info(BaseModel):
 
 
 class Listed(BaseModel):
-    """A model of the folder."""
+    """A model in the folder."""
 
     name: str
     bytes: int
@@ -115,7 +115,7 @@ class Listed(BaseModel):
 
 
 class Models(BaseModel):
-    """The models of the folder, and the limits of this server."""
+    """The models in the folder, and the limits of this server."""
 
     models: list[Listed]
     limits: dict[str, int]
@@ -130,6 +130,6 @@ class Rename(BaseModel):
 
 
 class Drop(BaseModel):
-    """A class to take away."""
+    """A class to remove."""
 
     label: str

@@ -1,4 +1,4 @@
-"""What a server may be told, and the limits it keeps."""
+"""Options and limits of a server."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ MEGABYTE = 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Settings of a server; every number is a limit.
+    """Settings of a server.
 
     Attributes:
-        folder: where the model files are, one a project.
-        host: address to listen at.
-        port: 0 for any that is free.
-        token: what every request must bring; None where none is needed.
-        allowed_hosts: names under which the server is reached, besides its address: those of a proxy, say.
-        backbone: of new models.
-        expansion_size: of new models.
-        max_batch: images that the backbone sees at a time.
-        max_wait_ms: how long a prediction waits for others to share its batch.
-        max_body: bytes of a request.
-        max_bodies: bytes of all requests that are being answered.
-        max_upload: bytes of a model file.
-        max_images: images of a request.
-        max_pixels: pixels of an image.
-        max_queue: images that wait for a prediction.
-        max_lessons: lessons that wait.
-        timeout: seconds for a request to arrive, and again for a prediction to be made.
-        idle: seconds after which a connection that sends nothing is closed.
+        folder: folder of the model files, one per model.
+        host: address to listen on.
+        port: port to listen on; 0 for any free one.
+        token: token that every request must carry; None if none is needed.
+        allowed_hosts: host names under which the server is reached besides its address, for example that of a proxy.
+        backbone: backbone of new models.
+        expansion_size: d_B of new models.
+        max_batch: most images per batch of the backbone.
+        max_wait_ms: most milliseconds that a prediction waits for others to share its batch.
+        max_body: most bytes of a request.
+        max_bodies: most bytes of all requests in memory.
+        max_upload: most bytes of an uploaded model file.
+        max_images: most images per request.
+        max_pixels: most pixels per image.
+        max_queue: most images waiting for a prediction.
+        max_lessons: most lessons or changes waiting.
+        timeout: seconds for a request to arrive, and again for a prediction.
+        idle: seconds after which an idle connection is closed.
     """
 
     folder: Path
@@ -45,7 +45,7 @@ class Settings:
     backbone: str = DEFAULT
     expansion_size: int = 2048
     max_batch: int = 8
-    max_wait_ms: float = 4.0
+    max_wait_ms: float = 10.0
     max_body: int = 64 * MEGABYTE
     max_bodies: int = 512 * MEGABYTE
     max_upload: int = 2048 * MEGABYTE
@@ -57,7 +57,7 @@ class Settings:
     idle: float = 20.0
 
     def __post_init__(self) -> None:
-        """Refuse values that make no sense."""
+        """Raise InputError if a value is out of range."""
         for name in ("max_batch", "max_images", "max_queue", "max_lessons", "expansion_size"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name.replace('_', '-')} must be at least 1, got {getattr(self, name)}")
@@ -68,7 +68,7 @@ class Settings:
         if self.token is not None and (len(self.token) < 8 or not self.token.isascii() or not self.token.isprintable()):
             raise InputError("a token must be at least 8 printable ASCII characters")
         if self.token is None and not self.on_loopback:
-            raise InputError(f"listening at {self.host} needs a token: others can reach that address")
+            raise InputError(f"listening on {self.host} needs a token, because others can reach that address")
 
     @property
     def on_loopback(self) -> bool:
@@ -77,7 +77,7 @@ class Settings:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address or name is this machine's own, and nobody else's.
+    """Return whether an address or name is the loopback interface of this machine.
 
     >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("localhost"), is_loopback("0.0.0.0")
     (True, True, True, False)

@@ -1,4 +1,4 @@
-"""Models as files: download, upload, export, removal."""
+"""Download, upload, export and delete models."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from starlette.responses import StreamingResponse
 from dsal.errors import DSALError
 from dsal.memory import require
 from dsal.serve import schemas
-from dsal.serve.bodies import Bodies
+from dsal.serve.bodies import Bodies, declared, limited
 from dsal.serve.errors import Refusal
 from dsal.serve.names import model_path
 from dsal.serve.service import Service
@@ -28,33 +28,32 @@ from dsal.serve.settings import MEGABYTE
 
 _FILE: dict[str, Any] = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
 _FAILURES: dict[int | str, dict[str, Any]] = {
-    "4XX": {"model": schemas.Failure, "description": "Refused; nothing was changed."},
-    503: {"model": schemas.Failure, "description": "Not now; see Retry-After."},
+    "4XX": {"model": schemas.Failure, "description": "Refused; nothing has changed."},
+    503: {"model": schemas.Failure, "description": "Temporarily unavailable; see Retry-After."},
 }
 
 
 def transfer_routes(service: Service, bodies: Bodies) -> APIRouter:
-    """The routes, on a service."""
+    """Return the routes for model files."""
     router = APIRouter(prefix="/api/models", responses=_FAILURES)
     library, one_export = service.library, asyncio.Semaphore(1)
 
     @router.get("/{name}/file", response_class=Response, responses={200: _FILE})
     def download(name: str) -> Response:
-        """The model file, as `dsal learn` and `dsal predict` read it."""
+        """Download the model file, as used by `dsal learn` and `dsal predict`."""
         return _streamed(_opened(model_path(library.folder, name), name), f"{name}.dsal")
 
     @router.put("/{name}/file", status_code=201, openapi_extra={"requestBody": {"required": True, **_FILE}})
     async def upload(name: str, request: Request) -> schemas.Changed:
-        """Add a model file; read by the same checks as any, and never executed."""
+        """Upload a model file; it is checked like any model file, and nothing in it is executed."""
         model_path(library.folder, name)
         target = library.folder / f".upload-{secrets.token_hex(8)}.tmp"
-        declared = request.headers.get("content-length", "")
-        if declared.isdigit():
-            require(3 * min(int(declared), 2**62), torch.device("cpu"), "this model")
+        require(3 * min(declared(request), 2**62), torch.device("cpu"), "this model")
         try:
             with target.open("wb") as file:
-                async for piece in bodies.stream(request, service.settings.max_upload):
-                    await asyncio.to_thread(file.write, piece) if len(piece) > MEGABYTE else file.write(piece)
+                async with bodies.deadline(request):
+                    async for piece in limited(request, service.settings.max_upload):
+                        file.write(piece)
                 file.flush()
                 await asyncio.to_thread(os.fsync, file.fileno())
             try:
@@ -77,12 +76,12 @@ def transfer_routes(service: Service, bodies: Bodies) -> APIRouter:
     async def export(
         name: str, request: Request, format: Annotated[str, Query(pattern="^(onnx|torch)$")] = "onnx"
     ) -> Response:
-        """The model as one graph for other runtimes, pixels in, logits out: ONNX, or torch.export."""
+        """Export the model as one graph from pixels to logits for other runtimes: ONNX or torch.export."""
         path = model_path(library.folder, name)
         if not path.exists():
             raise Refusal(404, f"there is no model {name!r}")
         if one_export.locked():
-            raise Refusal(429, "another export is under way: try again", retry_after=10)
+            raise Refusal(429, "another export is in progress: try again", retry_after=10)
         suffix = "onnx" if format == "onnx" else "pt2"
         async with one_export:
             with tempfile.TemporaryDirectory(prefix="dsal-export-") as folder:
@@ -94,7 +93,7 @@ def transfer_routes(service: Service, bodies: Bodies) -> APIRouter:
 
 
 async def _exported(request: Request, path: Path, format: str, target: Path) -> None:
-    """Run ``dsal export`` in a process of its own, so that nobody waits for it; ended if the client goes."""
+    """Run ``dsal export`` in its own process, so that nobody waits for it; kill it if the client disconnects."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "dsal", "export", str(path), f"--{format}", str(target),
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
@@ -104,21 +103,21 @@ async def _exported(request: Request, path: Path, format: str, target: Path) -> 
         while not ending.done():
             await asyncio.wait([ending], timeout=0.5)
             if await request.is_disconnected():
-                raise Refusal(408, "the client has gone")
-        _, said = await ending
+                raise Refusal(408, "the client disconnected")
+        _, stderr = await ending
     finally:
         if process.returncode is None:
             with suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
     if process.returncode:
-        line = said.decode(errors="replace").strip().splitlines()[-1:] or ["no reason given"]
+        line = stderr.decode(errors="replace").strip().splitlines()[-1:] or ["no reason given"]
         raise Refusal(501 if "pip install" in line[0] else 422, line[0].removeprefix("error: "))
 
 
 def _opened(path: Path, name: str) -> FileIO:
     try:
-        return path.open("rb", buffering=0)  # a file that is replaced meanwhile stays whole under this descriptor
+        return path.open("rb", buffering=0)  # if the file is replaced, this descriptor still reads the old one
     except FileNotFoundError:
         raise Refusal(404, f"there is no model {name!r}") from None
 

@@ -1,8 +1,8 @@
-// Talking to the server: the token, errors as sentences, patience when it is busy.
+// Requests to the server: the token, error messages, and retries when the server is busy.
 
 const KEY = "dsal-token";
 
-/** The token comes in the address, after the #, which browsers do not send; it is kept for this tab only. */
+/** Take the token from the address, after the #, which browsers do not send, and keep it for this tab only. */
 export function takeToken() {
   const match = /[#&]token=([^&]+)/.exec(location.hash);
   if (!match) return;
@@ -13,6 +13,8 @@ export function takeToken() {
 export function setToken(token) {
   sessionStorage.setItem(KEY, token);
 }
+
+export const hasToken = () => sessionStorage.getItem(KEY) !== null;
 
 export class Failure extends Error {
   constructor(status, message) {
@@ -36,16 +38,16 @@ async function request(method, path, { body, json, headers = {}, signal, tries =
       answer = await fetch(path, { method, body, headers: all, signal, cache: "no-store" });
     } catch (error) {
       if (error.name === "AbortError") throw error;
-      throw new Failure(0, "The server does not answer. Is it still running?");
+      throw new Failure(0, "The server is not responding. Is it still running?");
     }
     if (answer.ok) return answer;
     if ((answer.status === 429 || answer.status === 503) && attempt < tries) {
       await sleep(1000 * Math.min(10, Number(answer.headers.get("Retry-After")) || 1));
       continue;
     }
-    const said = await answer.json().catch(() => ({}));
-    const sentence = said.error || `The server answered ${answer.status}.`;
-    throw new Failure(answer.status, sentence[0].toUpperCase() + sentence.slice(1));
+    const failure = await answer.json().catch(() => ({}));
+    const message = failure.error || `The server answered with status ${answer.status}.`;
+    throw new Failure(answer.status, message[0].toUpperCase() + message.slice(1));
   }
 }
 
@@ -71,7 +73,7 @@ export async function predict(name, blobs, signal) {
   return (await read(request("POST", path, { body: form, signal }))).predictions;
 }
 
-/** Teach labelled images; progress(done, total, stage) is called meanwhile, and signal cancels. */
+/** Teach labelled images; calls progress(done, total, stage), and signal cancels. */
 export async function learn(name, items, progress, signal) {
   const form = new FormData();
   for (const item of items) {

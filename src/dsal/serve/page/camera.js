@@ -1,16 +1,16 @@
-// One camera for the whole page; whoever shows it shares the stream.
+// One camera for the whole page; all video elements share its stream.
 
 import { drawn } from "./files.js";
 
 let stream = null;
 const users = new Set();
 
-/** Show the camera in a video element; the promise fails with a sentence if there is none. */
+/** Show the camera in a video element; rejects with a readable message if that fails. */
 export async function attach(video) {
   users.add(video);
   try {
     if (!navigator.mediaDevices) {
-      throw new Error("Browsers open the camera only on this machine or over https. You can still drop images.");
+      throw new Error("The camera works only on this machine or over https. You can still drop images.");
     }
     stream ??= navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment", width: { ideal: 640 } } });
     video.srcObject = await stream;
@@ -24,7 +24,7 @@ export async function attach(video) {
   }
 }
 
-/** Stop showing it; without any user the camera goes off. */
+/** Stop showing the camera; it is switched off after its last user. */
 export async function detach(video) {
   users.delete(video);
   video.srcObject = null;
@@ -34,12 +34,12 @@ export async function detach(video) {
   for (const track of (await open.catch(() => null))?.getTracks() ?? []) track.stop();
 }
 
-/** What the camera sees now, as a square JPEG. */
+/** The current frame as a square JPEG. */
 export const frame = (video) => drawn(video, 256, true);
 
 function explained(error) {
-  if (error.name === "NotAllowedError") return new Error("The camera is not allowed: change that beside the address.");
-  if (error.name === "NotFoundError") return new Error("There is no camera. You can drop or paste images instead.");
+  if (error.name === "NotAllowedError") return new Error("Camera access is blocked. You can allow it in the address bar.");
+  if (error.name === "NotFoundError") return new Error("No camera found. You can drop or paste images instead.");
   if (error.name === "NotReadableError") return new Error("Another program is using the camera.");
   return error;
 }

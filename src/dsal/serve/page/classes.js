@@ -1,12 +1,12 @@
-// The card of a class: its count, what was taught in this sitting, and ways to teach more.
+// The card of a class: its count, thumbnails of this session, and buttons to teach more.
 
 import { attach, detach, frame } from "./camera.js";
 import { ask, menu, toast } from "./dialog.js";
 import { h, icon, plural, show } from "./dom.js";
 import { chosen, dropped } from "./files.js";
 
-const FRAMES_A_SECOND = 8;
-const MOST_FRAMES = 300; // of one press
+const FRAMES_PER_SECOND = 8;
+const MOST_FRAMES = 300; // per recording
 const SHOWN = 18;
 
 export function classCard(project, label, hue) {
@@ -18,7 +18,7 @@ export function classCard(project, label, hue) {
     if (found.length) await project.teach(found.map(({ file }) => ({ label, file })));
   });
   const renamed = async () => {
-    const taken = (text) => (text !== label && project.labels().includes(text) ? "There is a class of this name already." : "");
+    const taken = (text) => (text !== label && project.labels().includes(text) ? "There is already a class with this name." : "");
     const fresh = await ask(`Rename “${label}”`, { value: label, action: "Rename", check: taken });
     if (!fresh || fresh === label) return;
     if (count) await project.rename(label, fresh);
@@ -49,12 +49,12 @@ export function classCard(project, label, hue) {
           thumbs.slice(-SHOWN).map((url) => h("img", { src: url, alt: "" })),
           thumbs.length > SHOWN && h("span", { class: "rest" }, `+${thumbs.length - SHOWN}`),
         )
-      : h("p", { class: "quiet slot" }, count ? "Nothing taught in this sitting." : "Drop pictures here, or use the buttons."),
+      : h("p", { class: "quiet slot" }, count ? "No pictures added since you opened the page." : "Drop pictures here, or use the buttons."),
     stage,
     h(
       "div",
       { class: "row" },
-      holdButton(stage, label, (frames) => project.teach(frames.map((blob) => ({ label, blob })))),
+      holdButton(project, stage, label),
       h("button", { onclick: () => picker.click() }, icon("image"), "Add images"),
       picker,
     ),
@@ -65,20 +65,20 @@ export function classCard(project, label, hue) {
     card.classList.remove("over");
     const found = await dropped(event.dataTransfer);
     if (found.length) await project.teach(found.map(({ file }) => ({ label, file })));
-    else toast("There are no images in that.", "failed");
+    else toast("No images found there.", "failed");
   });
   return card;
 }
 
-/** A button that takes pictures with the camera while it is held, by pointer or by the space bar. */
-function holdButton(stage, label, done) {
+/** A button that records from the camera while it is held, by pointer or space bar. */
+function holdButton(project, stage, label) {
   let held = false;
   const text = h("span", {}, "Hold to record");
   const button = h("button", { class: "hold", "aria-label": `Hold to record ${label} with the camera` }, icon("camera"), text);
   const stop = () => (held = false);
   const start = async () => {
-    if (held) return;
-    held = true;
+    if (held || project.recording) return;
+    held = project.recording = true; // do not redraw the cards while a button is held
     const video = h("video", { playsInline: true, muted: true });
     const counter = h("span", { class: "counter" }, "…");
     const frames = [];
@@ -90,17 +90,18 @@ function holdButton(stage, label, done) {
       while (held && frames.length < MOST_FRAMES) {
         frames.push(await frame(video));
         show(counter, String(frames.length));
-        await new Promise((resolve) => setTimeout(resolve, 1000 / FRAMES_A_SECOND));
+        await new Promise((resolve) => setTimeout(resolve, 1000 / FRAMES_PER_SECOND));
       }
     } catch (error) {
       toast(error.message, "failed");
     } finally {
-      held = false;
+      held = project.recording = false;
       button.classList.remove("on");
       stage.hidden = true;
       await detach(video);
     }
-    if (frames.length) await done(frames);
+    if (frames.length) await project.teach(frames.map((blob) => ({ label, blob })));
+    else await project.refresh();
   };
   button.addEventListener("pointerdown", (event) => {
     button.setPointerCapture(event.pointerId);
@@ -118,17 +119,18 @@ function holdButton(stage, label, done) {
 }
 
 export function newClassCard(project) {
-  const input = h("input", { placeholder: "Name of a class", "aria-label": "Name of a new class", maxlength: "64", autocomplete: "off", id: "new-class" });
+  const input = h("input", { placeholder: "Class name", "aria-label": "Name of a new class", maxlength: "64", autocomplete: "off", id: "new-class" });
   const add = (event) => {
     event.preventDefault();
     const label = input.value.trim();
+    input.value = "";
     if (label) project.addDraft(label);
   };
   return h(
     "form",
     { class: "card fresh", onsubmit: add },
-    h("h3", {}, project.labels().length ? "Another class" : "First class"),
+    h("h3", {}, "New class"),
     h("div", { class: "row" }, input, h("button", { class: "primary", "aria-label": "Add the class" }, icon("plus"), "Add")),
-    h("p", { class: "quiet" }, "Five pictures are a start; twenty from different sides are good."),
+    h("p", { class: "quiet" }, "Start with five pictures; twenty from different angles are better."),
   );
 }

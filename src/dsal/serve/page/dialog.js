@@ -1,13 +1,13 @@
-// Questions and messages.
+// Dialogs, menus, progress lines and messages.
 
 import { h, icon, show } from "./dom.js";
 
-/** Ask for a line of text; null if cancelled. check(text) may return a sentence that says what is wrong. */
+/** Ask for a line of text; null if cancelled. check(text) returns an error message, or "" if the text is valid. */
 export function ask(title, { value = "", action = "OK", hint = "", check = () => "", type = "text" } = {}) {
   const input = h("input", { type, value, maxlength: "200", autocomplete: "off", "aria-label": title });
   return modal(title, [hint && h("p", { class: "hint" }, hint), input], action, () => {
     const text = input.value.trim();
-    return { text, wrong: text ? check(text) : "Please type something." };
+    return { text, wrong: text ? check(text) : "Please enter something." };
   });
 }
 
@@ -41,7 +41,7 @@ function modal(title, content, action, answer, danger = false) {
   });
 }
 
-/** A menu of actions at a button. */
+/** Create a button with a menu of actions. */
 export function menu(label, items) {
   const list = h(
     "div",
@@ -56,17 +56,36 @@ export function menu(label, items) {
     if (event.relatedTarget && !details.contains(event.relatedTarget)) details.open = false;
   });
   details.addEventListener("keydown", (event) => {
-    if (event.key !== "Escape") return;
-    details.open = false;
-    details.firstElementChild.focus();
-  });
-  document.addEventListener("pointerdown", (event) => {
-    if (!details.contains(event.target)) details.open = false;
+    const buttons = [details.firstElementChild, ...list.children];
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (event.key === "Escape") details.open = false;
+    else if (step) details.open = true;
+    else return;
+    event.preventDefault();
+    const next = step ? buttons.indexOf(document.activeElement) + step : 0;
+    buttons[Math.max(0, Math.min(next, buttons.length - 1))].focus();
   });
   return details;
 }
 
-/** A line at the foot of the page that goes away by itself. */
+document.addEventListener("pointerdown", (event) => {
+  for (const open of document.querySelectorAll(".dropdown[open]")) if (!open.contains(event.target)) open.open = false;
+});
+
+const foot = document.getElementById("lessons");
+
+/** Show a line with a running activity, its progress (of ``max`` steps, if known) and a cancel button. */
+export function activity(text, { max = null, place = foot } = {}) {
+  const stop = new AbortController();
+  const words = h("span", {}, text);
+  const bar = max === null ? h("span", { class: "spinner" }) : h("progress", { max, value: 0, "aria-label": text });
+  const cancel = h("button", { class: "plain", onclick: () => stop.abort() }, "Cancel");
+  const line = h("div", { class: `lesson busy${place === foot ? "" : " inline"}` }, words, bar, cancel);
+  place.append(line);
+  return { say: (now) => show(words, now), bar, cancel, signal: stop.signal, abort: () => stop.abort(), end: () => line.remove() };
+}
+
+/** Show a message at the foot of the page, which disappears by itself. */
 export function toast(text, kind = "done") {
   const line = h(
     "div",
@@ -75,7 +94,7 @@ export function toast(text, kind = "done") {
     h("span", {}, text),
     h("button", { class: "round small", "aria-label": "Dismiss", onclick: () => line.remove() }, icon("close")),
   );
-  document.getElementById("lessons").append(line);
+  foot.append(line);
   setTimeout(() => line.remove(), kind === "failed" ? 12000 : 5000);
   return line;
 }

@@ -1,4 +1,4 @@
-// The API, read from its OpenAPI description.
+// The API documentation, rendered from the OpenAPI description.
 
 import { openapi } from "./api.js";
 import { h, show } from "./dom.js";
@@ -14,7 +14,7 @@ function operation(path, method, about) {
     h("p", { class: "quiet" }, (about.description ?? "").split("\n").slice(1).join(" ")),
     inputs.length > 0 && h("pre", {}, inputs.join("\n")),
     bodies.map((body) => h("pre", {}, body)),
-    h("pre", {}, `answers: ${Object.keys(about.responses).join(", ")}`),
+    h("pre", {}, `responses: ${Object.keys(about.responses).join(", ")}`),
   );
 }
 
@@ -28,9 +28,9 @@ async function start() {
       Object.entries(methods).map(([method, about]) => operation(path, method, about)),
     );
     const file = h("a", { href: "/openapi.json" }, "/openapi.json");
-    show(main, h("div", { class: "docs" }, h("p", {}, described.info.description, " The description for machines: ", file, "."), all));
+    show(main, h("div", { class: "docs" }, h("p", {}, described.info.description, " Machine-readable description: ", file, "."), all));
   } catch (error) {
-    show(main, h("section", { class: "empty" }, h("h2", {}, "That did not work"), h("p", {}, error.message)));
+    show(main, h("section", { class: "empty" }, h("h2", {}, "Something went wrong"), h("p", {}, error.message)));
   }
 }
 

@@ -1,8 +1,8 @@
-// Elements from code: text is always text, never markup.
+// Create elements; text is never parsed as markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** An element with properties, event handlers (onclick: f), and children; null children are left out. */
+/** Create an element with properties, event handlers (onclick: f) and children; null children are skipped. */
 export function h(tag, properties = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
@@ -34,7 +34,7 @@ const PATHS = {
   check: "M5 13l4 4L19 7",
 };
 
-/** A line icon; decorative, so hidden from readers of the screen. */
+/** Create a line icon; decorative, so hidden from screen readers. */
 export function icon(name) {
   const svg = document.createElementNS(SVG, "svg");
   svg.setAttribute("viewBox", "0 0 24 24");
@@ -58,5 +58,5 @@ export function bytes(n) {
   return n < 1e6 ? `${Math.max(1, Math.round(n / 1e3))} kB` : `${(n / 1e6).toFixed(n < 1e7 ? 1 : 0)} MB`;
 }
 
-/** The hue of a class, by its place among them: neighbours differ. */
+/** The hue of a class by its index; neighbours differ. */
 export const hueOf = (index) => String(Math.round((255 + index * 137.5) % 360));

@@ -1,10 +1,11 @@
-// From what people drop, paste or choose to small images with the name of a class.
+// Turn dropped, pasted or chosen files into small images with class names.
 
 import { unzip } from "./zip.js";
 
 const IMAGE = /\.(avif|bmp|gif|heic|heif|ico|jfif|jp2|jpe?g|png|tiff?|webp)$/i;
-const SIDE = 448; // of the shorter side, twice what networks see; larger images are made smaller before they travel
+const SIDE = 448; // of the shorter side, twice the input size of networks; larger images are scaled down before upload
 const THUMB = 112;
+const QUALITY = 0.92;
 
 /** [{path, file}] of all images in a drop: files, folders and zips. */
 export async function dropped(transfer) {
@@ -15,7 +16,7 @@ export async function dropped(transfer) {
   return expand(found);
 }
 
-/** The same of files chosen in a dialog; folders chosen there bring their paths. */
+/** The same for files chosen in a dialog; files of a chosen folder have their relative paths. */
 export const chosen = (list) => expand([...list].map((file) => ({ path: file.webkitRelativePath || file.name, file })));
 
 async function expand(found) {
@@ -44,18 +45,18 @@ async function walk(entry, folder) {
   return (await Promise.all(children.map((child) => walk(child, `${path}/`)))).flat();
 }
 
-/** The class that a path names: its nearest folder; null for a loose file. */
+/** The class of a path: its innermost folder; null for a file without a folder. */
 export function folderOf(path) {
   const parts = path.split("/");
   return parts.length > 1 ? parts[parts.length - 2] : null;
 }
 
-/** {blob, thumb} of an image file: small enough to send, and smaller still to look at. */
+/** {blob, thumb} of an image file: a blob small enough to send, and a data URL, which need not be revoked. */
 export async function prepare(file) {
   const bitmap = await createImageBitmap(file, { imageOrientation: "from-image" }).catch(() => null);
-  if (!bitmap) return { blob: file, thumb: null }; // the server may know the format
+  if (!bitmap) return { blob: file, thumb: null }; // the server may support the format
   try {
-    const thumb = URL.createObjectURL(await drawn(bitmap, THUMB, true));
+    const thumb = canvasOf(bitmap, THUMB, true).toDataURL("image/jpeg", QUALITY);
     const small = Math.min(bitmap.width, bitmap.height) <= SIDE && file.size < 500_000;
     return { blob: small ? file : await drawn(bitmap, SIDE, false), thumb };
   } finally {
@@ -63,8 +64,15 @@ export async function prepare(file) {
   }
 }
 
-/** A source (bitmap, video) as JPEG with the shorter side of at most ``side``; square on request. */
+/** Draw a source (bitmap, video) as JPEG whose shorter side is at most ``side``; optionally square. */
 export function drawn(source, side, square) {
+  const canvas = canvasOf(source, side, square);
+  return new Promise((resolve, reject) =>
+    canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error("The image cannot be read."))), "image/jpeg", QUALITY),
+  );
+}
+
+function canvasOf(source, side, square) {
   const width = source.videoWidth || source.width;
   const height = source.videoHeight || source.height;
   const shorter = Math.min(width, height);
@@ -77,7 +85,5 @@ export function drawn(source, side, square) {
   context.fillRect(0, 0, canvas.width, canvas.height);
   const cut = square ? [(width - shorter) / 2, (height - shorter) / 2, shorter, shorter] : [0, 0, width, height];
   context.drawImage(source, ...cut, 0, 0, canvas.width, canvas.height);
-  return new Promise((resolve, reject) =>
-    canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error("The image cannot be read."))), "image/jpeg", 0.92),
-  );
+  return canvas;
 }

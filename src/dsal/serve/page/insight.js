@@ -1,13 +1,13 @@
-// How well it knows them: leave-one-out answers that the lessons left behind, and a test on a folder never taught.
+// How well the model works: leave-one-out results of its lessons, and a test on a folder it never learned.
 
 import { predict } from "./api.js";
-import { toast } from "./dialog.js";
+import { activity, toast } from "./dialog.js";
 import { h, icon, percent, plural, show } from "./dom.js";
 import { chosen, dropped, folderOf, prepare } from "./files.js";
 
 const AT_ONCE = 8;
 
-/** The panel, and a function that draws it anew; results of a test stay. */
+/** Return the panel and a function that redraws it; test results stay. */
 export function insightPanel(project) {
   const panel = h("section", { class: "panel", id: "insight", hidden: true });
   const test = heldOut(project);
@@ -17,7 +17,7 @@ export function insightPanel(project) {
     const size = `${plural(facts.images, "image")} in ${plural(facts.phases, "lesson")}`;
     show(
       panel,
-      h("h2", {}, "How well does it know them?"),
+      h("h2", {}, "How well does it work?"),
       h("div", { class: "columns" }, leftOut(facts), test),
       h("p", { class: "quiet" }, `${size} · ${facts.backbone} · d_B ${facts.expansion_size}`),
     );
@@ -33,7 +33,7 @@ function leftOut(facts) {
       "div",
       {},
       h("h3", {}, "Leave one out"),
-      h("p", { class: "quiet" }, "With the second class, every image is judged as if it had not been learned. No image needs to be kept for that."),
+      h("p", { class: "quiet" }, "Add a second class to see how many images would be recognised if they had not been learned. No image is kept for this."),
     );
   }
   const images = rows.reduce((sum, row) => sum + row.images, 0);
@@ -42,8 +42,8 @@ function leftOut(facts) {
     "div",
     {},
     h("h3", {}, "Leave one out"),
-    h("p", { class: "big" }, percent(right / images), h("span", { class: "quiet" }, ` of ${plural(images, "image")} named rightly`)),
-    h("p", { class: "quiet" }, "Each was judged, when it was taught, as if it had not been: no image had to be kept."),
+    h("p", { class: "big" }, percent(right / images), h("span", { class: "quiet" }, ` of ${plural(images, "image")} recognised correctly`)),
+    h("p", { class: "quiet" }, "Each image was tested when it was taught, as if it had not been learned. No image is kept for this."),
     table(rows.map((row) => [row.label, row.right, row.images])),
     facts.confused.length > 0 && h("h4", {}, "Most often confused"),
     pairs(facts.confused.map((pair) => [pair.label, pair.taken_for, pair.images])),
@@ -72,7 +72,7 @@ const pairs = (rows) =>
     "ul",
     { class: "pairs" },
     rows.slice(0, 5).map(([label, answer, images]) =>
-      h("li", {}, h("strong", {}, label), " taken for ", h("strong", {}, answer), h("span", { class: "quiet" }, ` ${images} ×`)),
+      h("li", {}, h("strong", {}, label), " mistaken for ", h("strong", {}, answer), h("span", { class: "quiet" }, ` ${images} ×`)),
     ),
   );
 
@@ -83,35 +83,33 @@ function heldOut(project) {
   const zone = h(
     "div",
     { class: "zone" },
-    h("p", {}, "Drop a folder with a folder for each class: images it was never taught."),
+    h("p", {}, "Drop a folder of images that it was never taught, with one folder per class."),
     h("button", { onclick: () => folder.click() }, icon("image"), "Choose a folder"),
     folder,
   );
   const test = async (found) => {
     const labelled = found.filter(({ path }) => folderOf(path) !== null);
     if (labelled.length) await run(project, labelled, result);
-    else toast("There are no folders of images in that.", "failed");
+    else toast("No folders of images found there.", "failed");
   };
   folder.addEventListener("change", async () => test(await chosen(folder.files)));
   zone.addEventListener("drop", async (event) => test(await dropped(event.dataTransfer)));
-  return h("div", {}, h("h3", {}, "Try a held-out folder"), zone, result);
+  return h("div", {}, h("h3", {}, "Test with a folder"), zone, result);
 }
 
 async function run(project, found, result) {
-  const stop = new AbortController();
-  const bar = h("progress", { max: found.length, value: 0, "aria-label": "Progress of the test" });
-  show(result, h("div", { class: "lesson busy inline" }, h("span", {}, "Testing"), bar, h("button", { class: "plain", onclick: () => stop.abort() }, "Cancel")));
+  show(result);
+  const { bar, signal } = activity("Testing", { max: found.length, place: result });
   const counts = new Map();
   const confused = new Map();
-  const told = { right: 0, known: 0, knownFlagged: 0, unknown: 0, unknownFlagged: 0, broken: 0 };
+  const totals = { right: 0, known: 0, knownFlagged: 0, unknown: 0, unknownFlagged: 0, broken: 0 };
   const classes = new Set(project.labels());
   try {
     for (let start = 0; start < found.length; start += AT_ONCE) {
       const part = found.slice(start, start + AT_ONCE);
       const ready = await Promise.all(part.map(({ file }) => prepare(file)));
-      for (const { thumb } of ready) if (thumb) URL.revokeObjectURL(thumb);
-      const answers = await predict(project.name, ready.map(({ blob }) => blob), stop.signal);
-      part.forEach(({ path }, index) => count(folderOf(path), answers[index], classes, counts, confused, told));
+      const answers = await predict(project.name, ready.map(({ blob }) => blob), signal);
+      part.forEach(({ path }, index) => count(folderOf(path), answers[index], classes, counts, confused, totals));
       bar.value = start + part.length;
     }
   } catch (error) {
@@ -122,29 +120,29 @@ async function run(project, found, result) {
   const sorted = [...confused].map(([key, images]) => [...JSON.parse(key), images]).sort((a, b) => b[2] - a[2]);
   show(
     result,
-    told.known > 0 && h("p", { class: "big", id: "held-out-accuracy" }, percent(told.right / told.known), h("span", { class: "quiet" }, ` of ${plural(told.known, "image")} named rightly`)),
+    totals.known > 0 && h("p", { class: "big", id: "held-out-accuracy" }, percent(totals.right / totals.known), h("span", { class: "quiet" }, ` of ${plural(totals.known, "image")} recognised correctly`)),
     table([...counts].map(([label, [right, images]]) => [label, right, images])),
     sorted.length > 0 && h("h4", {}, "Most often confused"),
     pairs(sorted),
-    told.known > 0 && h("p", { class: "quiet" }, `${told.knownFlagged} of ${told.known} images of known classes look like none of them.`),
-    told.unknown > 0 && h("p", { class: "quiet" }, `${told.unknownFlagged} of ${told.unknown} images of classes never taught were recognised as none of these.`),
-    told.broken > 0 && h("p", { class: "quiet" }, `${plural(told.broken, "image")} could not be read.`),
+    totals.known > 0 && h("p", { class: "quiet" }, `${totals.knownFlagged} of ${totals.known} images of known classes were flagged as none of these.`),
+    totals.unknown > 0 && h("p", { class: "quiet" }, `${totals.unknownFlagged} of ${totals.unknown} images of classes never taught were flagged as none of these.`),
+    totals.broken > 0 && h("p", { class: "quiet" }, `${plural(totals.broken, "image")} could not be read.`),
   );
 }
 
-function count(label, answer, classes, counts, confused, told) {
+function count(label, answer, classes, counts, confused, totals) {
   if (answer.error) {
-    told.broken++;
+    totals.broken++;
   } else if (!classes.has(label)) {
-    told.unknown++;
-    told.unknownFlagged += answer.novel;
+    totals.unknown++;
+    totals.unknownFlagged += answer.novel;
   } else {
     const right = answer.label === label;
     const [before, images] = counts.get(label) ?? [0, 0];
     counts.set(label, [before + right, images + 1]);
-    told.known++;
-    told.right += right;
-    told.knownFlagged += answer.novel;
+    totals.known++;
+    totals.right += right;
+    totals.knownFlagged += answer.novel;
     const key = JSON.stringify([label, answer.label]);
     if (!right) confused.set(key, (confused.get(key) ?? 0) + 1);
   }

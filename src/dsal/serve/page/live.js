@@ -1,12 +1,13 @@
-// Try it: what the model thinks of the camera or of dropped images, a bar for each class and one for "none of these".
+// Try a model: predictions for the camera or dropped images, with a bar per class and one for "none of these".
 
 import { predict } from "./api.js";
 import { attach, detach, frame } from "./camera.js";
-import { toast } from "./dialog.js";
-import { h, hueOf, icon, percent, show } from "./dom.js";
+import { activity, toast } from "./dialog.js";
+import { h, hueOf, icon, percent, plural, show } from "./dom.js";
 import { chosen, dropped, prepare } from "./files.js";
 
-const STRANGE = 0.95; // novelty above which an image is rather none of the classes
+const MOST_PICTURES = 60;
+const THRESHOLD = 0.95; // novelty above which an image probably belongs to none of the classes
 
 export function livePanel(name, labels) {
   const view = h("div", { class: "view" });
@@ -15,6 +16,7 @@ export function livePanel(name, labels) {
   const strip = h("div", { class: "strip" });
   const picker = h("input", { type: "file", multiple: true, accept: "image/*,.zip", class: "hidden", tabindex: "-1", "aria-hidden": "true", id: "try-files" });
   const cameraButton = h("button", { id: "live", onclick: () => (running ? stop() : start()) });
+  const filesButton = h("button", { onclick: () => picker.click() }, icon("image"), "Choose images");
   const element = h(
     "section",
     { class: "panel live", "aria-label": "Try", tabindex: "0" },
@@ -23,12 +25,14 @@ export function livePanel(name, labels) {
     strip,
     verdict,
     bars,
-    h("div", { class: "row" }, cameraButton, h("button", { onclick: () => picker.click() }, icon("image"), "Choose images"), picker),
+    h("div", { class: "row" }, cameraButton, filesButton, picker),
   );
   let running = false;
   let facts = null;
   let rows = null;
-  let pictures = [];
+  let files = []; // being classified
+  let pictures = []; // already classified, with their predictions
+  let looking = null;
 
   async function start() {
     clear();
@@ -58,23 +62,35 @@ export function livePanel(name, labels) {
 
   const stop = () => (running = false);
 
-  async function look(files) {
+  async function look(given) {
     stop();
     clear();
-    show(view, h("div", { class: "loading" }, h("span", { class: "spinner" }), "Looking…"));
-    for (const file of files.slice(0, 60)) {
-      const { blob, thumb } = await prepare(file);
-      const [answer] = await predict(name, [blob]);
-      if (answer.error) {
-        toast(`${file.name || "The image"}: ${answer.error}`, "failed");
-        continue;
+    files = given.slice(0, MOST_PICTURES);
+    show(view, h("div", { class: "loading" }, h("span", { class: "spinner" }), "Classifying…"));
+    const place = files.length > 3 ? undefined : h("div"); // a few images are done before anyone could read a status line
+    const mine = (looking = activity(`Classifying ${plural(files.length, "image")}`, { max: files.length, place }));
+    try {
+      for (const file of files) {
+        const { blob, thumb } = await prepare(file);
+        const [answer] = await predict(name, [blob], mine.signal);
+        mine.signal.throwIfAborted();
+        mine.bar.value++;
+        if (answer.error) {
+          toast(`${file.name || "The image"}: ${answer.error}`, "failed");
+          continue;
+        }
+        const picture = { url: URL.createObjectURL(file), thumb, answer };
+        pictures.push(picture);
+        if (files.length > 1) strip.append((picture.button = small(picture)));
+        if (pictures.length === 1) choose(picture);
       }
-      const picture = { file, url: URL.createObjectURL(file), thumb, answer };
-      pictures.push(picture);
-      if (files.length > 1) strip.append(small(picture));
-      if (pictures.length === 1) choose(picture);
+    } catch (error) {
+      if (error.name !== "AbortError") toast(error.message, "failed");
+      else if (looking === mine) files = files.slice(0, mine.bar.value);
+    } finally {
+      mine.end();
     }
-    if (!pictures.length) resting();
+    if (!pictures.length && looking === mine && !running) resting();
   }
 
   const small = (picture) =>
@@ -85,13 +101,17 @@ export function livePanel(name, labels) {
     );
 
   function choose(picture) {
-    show(view, h("img", { src: picture.url, alt: "The image that is looked at" }));
+    show(view, h("img", { src: picture.url, alt: "The image being classified" }));
+    for (const { button } of pictures) button?.setAttribute("aria-pressed", String(button === picture.button));
     tell(picture.answer);
   }
 
   function clear() {
+    looking?.abort();
+    looking = null;
     for (const picture of pictures) URL.revokeObjectURL(picture.url);
     pictures = [];
+    files = [];
     show(strip);
     show(verdict);
   }
@@ -120,7 +140,7 @@ export function livePanel(name, labels) {
     return { element: line, fill, value };
   }
   const strange = makeRow("none of these", "0", "strange");
-  strange.element.title = `How strange it looks: above ${100 * STRANGE}% it is rather none of the classes`;
+  strange.element.title = `How unusual it looks: above ${100 * THRESHOLD}% it probably belongs to none of the classes`;
 
   function resting() {
     const none = !facts;
@@ -131,12 +151,12 @@ export function livePanel(name, labels) {
         { class: "rest-view" },
         icon("camera"),
         h("p", {}, none ? "Teach a class first." : "Start the camera, or drop images here."),
-        facts && labels().length === 1 && h("p", { class: "quiet" }, "One class has nothing to be told apart from: add a second."),
+        facts && labels().length === 1 && h("p", { class: "quiet" }, "Add a second class, so that the model has something to compare it with."),
       ),
     );
   }
 
-  /** Bars and verdict without an answer. */
+  /** Clear the bars and the verdict. */
   function blank() {
     for (const row of rows.values()) set(row, 0, false, "");
     set(strange, 0, false, "");
@@ -144,7 +164,7 @@ export function livePanel(name, labels) {
   }
 
   function button() {
-    cameraButton.disabled = !facts;
+    cameraButton.disabled = filesButton.disabled = !facts;
     cameraButton.className = running ? "hold on" : "primary";
     show(cameraButton, icon("camera"), running ? "Stop camera" : "Start camera");
   }
@@ -165,15 +185,15 @@ export function livePanel(name, labels) {
       stop();
       clear();
     },
-    /** Take over what is known of the model; the bars follow its classes. */
+    /** Show new facts about the model, with one bar per class. */
     draw: (fresh) => {
       const first = !rows || !facts !== !fresh;
       facts = fresh;
       rows = new Map(labels().map((label, index) => [label, makeRow(label, hueOf(index))]));
       if (!running) blank();
       show(bars, [...rows.values()].map((row) => row.element), facts && strange.element);
-      if (!running && (first || !pictures.length)) resting();
-      if (!running && pictures.length) look(pictures.map((picture) => picture.file));
+      if (!running && (first || !files.length)) resting();
+      if (!running && files.length) look(files);
       button();
     },
   };

@@ -1,6 +1,6 @@
-// Which screen is shown: the address after # says so, and the way back works.
+// Show the screen that the address after # names; the back button works.
 
-import { Failure, setToken, takeToken } from "./api.js";
+import { Failure, hasToken, setToken, takeToken } from "./api.js";
 import { ask, toast } from "./dialog.js";
 import { h, icon, show } from "./dom.js";
 import { projectScreen } from "./project.js";
@@ -9,7 +9,7 @@ import { projectsScreen } from "./projects.js";
 const main = document.getElementById("main");
 let leave = () => {};
 
-/** The head of the page: where one is, and what can be done there. */
+/** Draw the header: the current model and its actions. */
 function head(project, ...actions) {
   const home = h("a", { class: "brand", href: "#/", "aria-label": "All models" }, h("img", { src: "/page/icon.svg", alt: "" }), "dsal");
   show(
@@ -18,6 +18,7 @@ function head(project, ...actions) {
     project && h("span", { class: "slash", "aria-hidden": "true" }, "/"),
     project && h("h1", {}, project),
     h("span", { class: "space" }),
+    !project && h("a", { class: "quiet", href: "/docs" }, "API"),
     ...actions,
   );
   document.title = project ? `${project} · dsal` : "dsal";
@@ -39,9 +40,9 @@ async function route() {
 
 async function failed(error) {
   if (error instanceof Failure && error.status === 401) {
-    const token = await ask("This server wants its token", {
-      hint: "It was printed when the server was started.",
-      action: "Go on",
+    const token = await ask("This server needs a token", {
+      hint: `${hasToken() ? "That token was not accepted. " : ""}The server printed it when it started.`,
+      action: "Continue",
       type: "password",
     });
     if (token) {
@@ -55,7 +56,7 @@ async function failed(error) {
       "section",
       { class: "empty" },
       h("div", { class: "emblem bad" }, icon("close")),
-      h("h2", {}, "That did not work"),
+      h("h2", {}, "Something went wrong"),
       h("p", {}, error.message),
       h("button", { class: "primary", onclick: route }, "Try again"),
     ),

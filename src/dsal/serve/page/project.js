@@ -1,31 +1,42 @@
-// The screen of one model: classes to teach on the left, a place to try it on the right.
+// The screen of one model: teach its classes on the left, try it on the right.
 
 import { download, drop, info, listModels, remove, rename, undo } from "./api.js";
 import { classCard, newClassCard } from "./classes.js";
-import { ask, confirm, menu, toast } from "./dialog.js";
+import { activity, ask, confirm, menu, toast } from "./dialog.js";
 import { bytes, h, hueOf, icon, show } from "./dom.js";
 import { chosen, dropped, folderOf } from "./files.js";
 import { insightPanel } from "./insight.js";
 import { livePanel } from "./live.js";
-import { teach } from "./teach.js";
+import { remember, teach } from "./teach.js";
 
-const sittings = new Map(); // what was taught since the page was opened: thumbnails and classes without images yet
+// Sessions by model, since the page was opened: thumbnails by class, earlier thumbnails for undo, and classes that
+// have no images yet.
+const sittings = new Map();
 
 export async function projectScreen(name, main, head) {
-  const sitting = sittings.get(name) ?? { thumbs: new Map(), drafts: [] };
+  const sitting = sittings.get(name) ?? { thumbs: new Map(), past: [], drafts: [] };
   sittings.set(name, sitting);
   let facts = null;
-  const cards = h("div", { class: "cards" });
+  let lessons = 0; // in progress
+  const cards = h("div", { class: "those" });
   const live = livePanel(name, () => labels());
   const labels = () => Object.keys(facts?.classes ?? {});
 
   const project = {
     name,
     sitting,
+    recording: false,
     labels,
     counts: () => facts?.classes ?? {},
     teach: async (items) => {
-      await teach(project, items);
+      lessons++;
+      drawHead();
+      try {
+        await teach(project, items);
+      } finally {
+        lessons--;
+        drawHead();
+      }
     },
     refresh,
     rename: (old, fresh) => changed(() => rename(name, old, fresh), () => move(sitting, old, fresh), `Renamed to ${fresh}`),
@@ -36,7 +47,7 @@ export async function projectScreen(name, main, head) {
         return draw();
       }
       if (labels().length === 1) return removeModel();
-      const sure = await confirm(`Drop “${label}”?`, "The model will never answer it again. You can undo this.", "Drop");
+      const sure = await confirm(`Drop “${label}”?`, "The model will no longer recognise it. You can undo this.", "Drop");
       return sure && changed(() => drop(name, label), () => move(sitting, label, null), `Dropped ${label}`);
     },
     addDraft: (label) => {
@@ -56,7 +67,7 @@ export async function projectScreen(name, main, head) {
   }
 
   async function removeModel() {
-    const sure = await confirm(`Delete “${name}”?`, "The model and its file are gone for good. Download it first if in doubt.", "Delete");
+    const sure = await confirm(`Delete “${name}”?`, "This permanently deletes the model and its file. Download it first if in doubt.", "Delete");
     if (!sure) return;
     if (facts) await remove(name);
     sittings.delete(name);
@@ -71,29 +82,26 @@ export async function projectScreen(name, main, head) {
   }
 
   async function take(rest, filename, what) {
-    const stop = new AbortController();
-    const cancel = h("button", { class: "plain", onclick: () => stop.abort() }, "Cancel");
-    const line = h("div", { class: "lesson" }, h("span", { class: "spinner" }), h("span", {}, what), cancel);
-    document.getElementById("lessons").append(line);
+    const line = activity(what);
     try {
-      const url = URL.createObjectURL(await download(name, rest, stop.signal));
+      const url = URL.createObjectURL(await download(name, rest, line.signal));
       h("a", { href: url, download: filename }).click();
       setTimeout(() => URL.revokeObjectURL(url), 60000);
       toast(`Saved ${filename}`);
     } finally {
-      line.remove();
+      line.end();
     }
   }
 
-  function draw() {
+  function drawHead() {
     const last = facts?.undo?.[0];
     const undoButton = h(
       "button",
       {
         id: "undo",
-        disabled: !last,
-        title: last ? `Undo: ${last}` : "Nothing to undo",
-        onclick: () => changed(() => undo(name), () => {}, `Undone: ${last}`),
+        disabled: !last || lessons > 0,
+        title: lessons ? "A lesson is in progress" : last ? `Undo: ${last}` : "Nothing to undo",
+        onclick: () => changed(() => undo(name), () => (sitting.thumbs = sitting.past.pop() ?? sitting.thumbs), `Undone: ${last}`),
       },
       icon("undo"),
       h("span", { class: "wide" }, "Undo"),
@@ -101,28 +109,39 @@ export async function projectScreen(name, main, head) {
     const actions = facts
       ? [
           ["file", `Download the model (${bytes(facts.bytes)})`, () => take("/file", `${name}.dsal`, "Downloading…")],
-          ["cube", "Export to ONNX", () => take("/export?format=onnx", `${name}.onnx`, "Exporting to ONNX: about half a minute…")],
+          ["cube", "Export to ONNX", () => take("/export?format=onnx", `${name}.onnx`, "Exporting to ONNX (about half a minute)…")],
           ["bin", "Delete the model", removeModel, true],
         ]
       : [["bin", "Discard", () => (sittings.delete(name), (location.hash = "#/"))]];
     const toTry = h("button", { class: "narrow", "aria-label": "Try", onclick: () => live.element.scrollIntoView({ behavior: "smooth" }) }, icon("camera"));
     head(name, toTry, undoButton, menu("More actions", actions));
+  }
+
+  function draw() {
+    const focused = focus();
+    drawHead();
     const all = [...labels(), ...sitting.drafts];
-    show(
-      cards,
-      all.map((label, index) => classCard(project, label, hueOf(index))),
-      newClassCard(project),
-    );
+    if (!project.recording) show(cards, all.map((label, index) => classCard(project, label, hueOf(index))));
     insights.draw(facts);
     live.draw(facts);
+    focused()?.focus({ preventScroll: true });
+  }
+
+  /** Return a function that finds the focused element again after a redraw. */
+  function focus() {
+    const active = document.activeElement;
+    const label = active?.closest("[data-label]")?.dataset.label;
+    const buttons = () => [...(cards.querySelector(`[data-label="${CSS.escape(label)}"]`)?.querySelectorAll("button, summary") ?? [])];
+    const index = label === undefined ? -1 : buttons().indexOf(active);
+    return () => (index >= 0 ? buttons()[index] : active?.id ? document.getElementById(active.id) : null);
   }
 
   const bring = async (found) => {
-    if (!found.length) return toast("There are no images in that.", "failed");
+    if (!found.length) return toast("No images found there.", "failed");
     const loose = found.filter(({ path }) => folderOf(path) === null);
     let label = null;
     if (loose.length) {
-      label = await ask(`What do ${loose.length === 1 ? "this image" : `these ${loose.length} images`} show?`, { action: "Teach" });
+      label = await ask(`What ${loose.length === 1 ? "does this image" : `do these ${loose.length} images`} show?`, { action: "Teach" });
       if (!label) return null;
     }
     return project.teach(found.map(({ path, file }) => ({ label: folderOf(path) ?? label, file })));
@@ -141,9 +160,9 @@ export async function projectScreen(name, main, head) {
       h("button", { class: "plain", onclick: () => folder.click() }, icon("image"), "Choose a folder"),
       folder,
     ),
-    h("p", { class: "quiet" }, "Drop images on a class; or drop folders or a zip anywhere here, one folder a class."),
-    cards,
-    h("p", { class: "quiet privacy" }, icon("lock"), "No image is kept. The small pictures live in this tab until you close it."),
+    h("p", { class: "quiet" }, "Drop images on a class, or drop a folder or zip with one folder per class anywhere here."),
+    h("div", { class: "cards" }, cards, newClassCard(project)),
+    h("p", { class: "quiet privacy" }, icon("lock"), "No image is kept. The thumbnails exist only in this tab, until you close it."),
   );
   left.addEventListener("dragenter", () => left.classList.add("over"));
   left.addEventListener("dragleave", (event) => !left.contains(event.relatedTarget) && left.classList.remove("over"));
@@ -169,11 +188,11 @@ export async function projectScreen(name, main, head) {
   };
 }
 
-/** Thumbnails follow their class to its new name, or go with it. */
+/** Move thumbnails to the new name of their class, or remove them if it is null. */
 function move(sitting, old, fresh) {
+  remember(sitting);
   const pictures = sitting.thumbs.get(old) ?? [];
   sitting.thumbs.delete(old);
   if (fresh) sitting.thumbs.set(fresh, pictures);
-  else for (const url of pictures) URL.revokeObjectURL(url);
 }
 

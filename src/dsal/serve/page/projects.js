@@ -1,7 +1,7 @@
-// The first screen: all models, a new one, one from a file.
+// The first screen: all models, with buttons to create or upload one.
 
 import { listModels, upload } from "./api.js";
-import { ask, toast } from "./dialog.js";
+import { activity, ask, toast } from "./dialog.js";
 import { bytes, h, hueOf, icon, plural, show } from "./dom.js";
 
 const NAME = /^[A-Za-z0-9]([A-Za-z0-9 ._-]{0,62}[A-Za-z0-9_-])?$/;
@@ -11,30 +11,27 @@ export async function projectsScreen(main) {
   const names = new Set(models.map((model) => model.name));
   const check = (text) =>
     names.has(text)
-      ? "There is a model of this name already."
+      ? "There is already a model with this name."
       : NAME.test(text)
         ? ""
-        : "Use letters a to z, digits, spaces, - and _; begin and end with a letter or digit.";
+        : "Use letters a to z, digits, spaces, - _ and . only. Start with a letter or digit; do not end with a space or dot.";
 
   const create = async () => {
-    const name = await ask("Name the new model", { action: "Create", hint: "What will it tell apart? “Cups”, say.", check });
+    const name = await ask("Name the new model", { action: "Create", hint: "What will it tell apart? For example “Cups”.", check });
     if (name) location.hash = `#/p/${encodeURIComponent(name)}`;
   };
   const add = async (file) => {
     const proposal = file.name.replace(/\.dsal$/, "").replace(/[^A-Za-z0-9 ._-]/g, "-");
     const name = await ask("Name the uploaded model", { value: proposal, action: "Upload", check });
     if (!name) return;
-    const stop = new AbortController();
-    const cancel = h("button", { class: "plain", onclick: () => stop.abort() }, "Cancel");
-    const line = h("div", { class: "lesson" }, h("span", { class: "spinner" }), h("span", {}, `Uploading ${file.name}…`), cancel);
-    document.getElementById("lessons").append(line);
+    const line = activity(`Uploading ${file.name}…`);
     try {
-      await upload(name, file, stop.signal);
+      await upload(name, file, line.signal);
       location.hash = `#/p/${encodeURIComponent(name)}`;
     } catch (error) {
       if (error.name !== "AbortError") toast(error.message, "failed");
     } finally {
-      line.remove();
+      line.end();
     }
   };
   const picker = h("input", { type: "file", accept: ".dsal", class: "hidden", tabindex: "-1", "aria-hidden": "true" });
@@ -57,14 +54,14 @@ function welcome(buttons) {
     "section",
     { class: "hero" },
     h("h2", {}, "Teach a model with a handful of pictures"),
-    h("p", {}, "Hold things to the camera or drop photographs. It learns in a second, forgets nothing, keeps no image, and says when it sees something it was never taught."),
+    h("p", {}, "Hold things up to the camera or drop photos. The model learns in a second, forgets nothing, keeps no image, and tells you when it sees something it was never taught."),
     buttons,
     h(
       "ol",
       { class: "steps" },
-      step("1", "Show", "A few pictures of each thing, by camera, drop or paste."),
-      step("2", "Try", "Watch live what it thinks. Correct it, rename, undo."),
-      step("3", "Use", "Take it away as a file, or ask it over HTTP."),
+      step("1", "Show", "A few pictures of each thing: camera, drop or paste."),
+      step("2", "Try", "Watch its predictions live. Correct, rename, undo."),
+      step("3", "Use", "Download it as a file, or query it over HTTP."),
     ),
   );
 }

@@ -1,16 +1,17 @@
-// A lesson from the browser's side: prepare images, send them, show how far it is, let it be cancelled.
+// Teach a lesson: prepare images, send them, show progress, allow cancelling.
 
 import { learn } from "./api.js";
-import { toast } from "./dialog.js";
-import { h, plural, show } from "./dom.js";
+import { activity, toast } from "./dialog.js";
+import { plural } from "./dom.js";
 import { prepare } from "./files.js";
 
 const MOST_IMAGES = 500;
 const MOST_BYTES = 40e6;
 const MOST_THUMBS = 60; // of a class
+const MOST_PAST = 20;
 let turn = Promise.resolve();
 
-/** Teach items [{label, file | blob}]; lessons wait for one another. */
+/** Teach items [{label, file | blob}]; lessons run one after another. */
 export function teach(project, items) {
   const lesson = turn.then(() => run(project, items));
   turn = lesson.catch(() => {});
@@ -18,20 +19,15 @@ export function teach(project, items) {
 }
 
 async function run(project, items) {
-  const stop = new AbortController();
   const labels = [...new Set(items.map((item) => item.label))];
   const what = `${plural(items.length, "image")} of ${labels.length > 3 ? plural(labels.length, "class", "classes") : labels.join(", ")}`;
-  const text = h("span", {}, `Preparing ${what}`);
-  const bar = h("progress", { max: items.length, value: 0, "aria-label": "Progress of the lesson" });
-  const cancel = h("button", { class: "plain", onclick: () => stop.abort() }, "Cancel");
-  const line = h("div", { class: "lesson busy" }, text, bar, cancel);
-  document.getElementById("lessons").append(line);
+  const { say, bar, cancel, signal, end } = activity(`Preparing ${what}`, { max: items.length });
   const started = performance.now();
+  const totals = { images: 0, seen: 0, broken: [] };
   try {
-    const ready = await prepared(items, stop.signal, (done) => (bar.value = done));
-    const told = { images: 0, seen: 0, broken: [] };
+    const ready = await prepared(items, signal, (done) => (bar.value = done));
     for (const part of parts(ready)) {
-      show(text, `Reading ${what}`);
+      say(`Reading ${what}`);
       bar.value = 0;
       bar.max = part.length;
       const outcome = await learn(
@@ -40,27 +36,32 @@ async function run(project, items) {
         (done, total, stage) => {
           bar.value = done;
           if (stage === "learning") {
-            show(text, `Learning ${what}`);
+            say(`Learning ${what}`);
             bar.removeAttribute("value");
             cancel.disabled = true;
           }
         },
-        stop.signal,
+        signal,
       );
       cancel.disabled = false;
-      told.images += outcome.images;
-      told.seen += outcome.seen_before;
-      told.broken.push(...outcome.broken);
-      remember(project.sitting, part);
+      totals.images += outcome.images;
+      totals.seen += outcome.seen_before;
+      totals.broken.push(...outcome.broken);
+      if (outcome.images) {
+        remember(project.sitting);
+        add(project.sitting, part);
+      }
     }
     await project.refresh();
     const seconds = ((performance.now() - started) / 1000).toFixed(1);
-    report(told, labels, seconds);
+    report(totals, labels, seconds);
   } catch (error) {
-    if (error.name === "AbortError") toast("Cancelled: nothing was learned.");
-    else toast(error.message, "failed");
+    if (error.name !== "AbortError") toast(error.message, "failed");
+    else if (totals.images) toast(`Cancelled; ${plural(totals.images, "image")} had already been learned.`);
+    else toast("Cancelled: nothing was learned.");
+    if (totals.images) await project.refresh();
   } finally {
-    line.remove();
+    end();
   }
 }
 
@@ -75,7 +76,7 @@ async function prepared(items, signal, progress) {
   return ready;
 }
 
-/** Lessons that the server takes: not too many images, not too many bytes. */
+/** Split items into lessons within the server's limits of images and bytes. */
 function* parts(items) {
   let part = [];
   let size = 0;
@@ -91,19 +92,21 @@ function* parts(items) {
   if (part.length) yield part;
 }
 
-function remember(sitting, items) {
+/** Save the current thumbnails before a change, for undo. */
+export function remember(sitting) {
+  sitting.past.push(new Map(sitting.thumbs));
+  sitting.past = sitting.past.slice(-MOST_PAST);
+}
+
+function add(sitting, items) {
   for (const { label, thumb } of items) {
-    if (!thumb) continue;
-    const pictures = sitting.thumbs.get(label) ?? [];
-    pictures.push(thumb);
-    while (pictures.length > MOST_THUMBS) URL.revokeObjectURL(pictures.shift());
-    sitting.thumbs.set(label, pictures);
+    if (thumb) sitting.thumbs.set(label, [...(sitting.thumbs.get(label) ?? []), thumb].slice(-MOST_THUMBS));
   }
 }
 
-function report(told, labels, seconds) {
+function report(totals, labels, seconds) {
   const what = labels.length > 3 ? plural(labels.length, "class", "classes") : labels.join(", ");
-  if (told.images) toast(`Learned ${plural(told.images, "image")} of ${what} in ${seconds} s`);
-  if (told.seen) toast(`${plural(told.seen, "image")} had been learned before and ${told.seen === 1 ? "was" : "were"} left out.`);
-  if (told.broken.length) toast(`${plural(told.broken.length, "image")} could not be read: ${told.broken[0]}`, "failed");
+  if (totals.images) toast(`Learned ${plural(totals.images, "image")} of ${what} in ${seconds} s`);
+  if (totals.seen) toast(`${plural(totals.seen, "image")} ${totals.seen === 1 ? "was" : "were"} already learned and skipped.`);
+  if (totals.broken.length) toast(`${plural(totals.broken.length, "image")} could not be read: ${totals.broken[0]}`, "failed");
 }

@@ -1,8 +1,8 @@
-// Files of a zip, unpacked in the browser.
+// Unpack zip archives in the browser.
 
 const MOST = 500 * 2 ** 20;
 
-/** [{path, file}] of all files of a zip archive. */
+/** [{path, file}] of all files in a zip archive. */
 export async function unzip(archive) {
   const data = new DataView(await archive.arrayBuffer());
   const end = findEnd(data);
@@ -20,7 +20,7 @@ export async function unzip(archive) {
     at += 46 + names[0] + names[1] + names[2];
     if (path.endsWith("/") || path.startsWith("__MACOSX/")) continue;
     total += size;
-    if (total > MOST) throw new Error(`${archive.name} holds more than 500 MB: unpack it and drop the folder.`);
+    if (total > MOST) throw new Error(`${archive.name} contains more than 500 MB. Unpack it and drop the folder instead.`);
     const start = local + 30 + data.getUint16(local + 26, true) + data.getUint16(local + 28, true);
     const content = new Blob([new Uint8Array(data.buffer, start, packed)]);
     files.push({ path, file: new File([await inflate(content, method, archive)], path.split("/").pop()) });
@@ -40,4 +40,4 @@ async function inflate(content, method, archive) {
   return new Response(content.stream().pipeThrough(new DecompressionStream("deflate-raw"))).blob();
 }
 
-const damaged = (archive) => new Error(`${archive.name} is damaged, or packed in a way browsers cannot read.`);
+const damaged = (archive) => new Error(`${archive.name} is damaged or uses an unsupported compression method.`);
