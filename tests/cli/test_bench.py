@@ -1,6 +1,9 @@
 """``dsal bench`` at a size that takes a moment."""
 
 import json
+import re
+import subprocess
+import sys
 
 import pytest
 
@@ -29,6 +32,7 @@ def test_json(call: Call) -> None:
     phase = record["phase"]
     assert record["gflops"]["later phase"] == pytest.approx(phase["flops"] / phase["seconds"] / 1e9)
     assert record["environment"]["cpu"]
+    assert record["others"] >= 0
 
 
 def test_a_width_too_small_is_refused(call: Call) -> None:
@@ -42,6 +46,17 @@ def test_a_width_too_small_is_refused(call: Call) -> None:
 def test_the_verdict_follows_the_rates(product: float, bare: float, phase: float, verdict: str) -> None:
     calls = (Speed("dgemm", product * 1e9, 1.0), Speed("dtpqrt", bare * 1e9, 1.0))
     needed = 2 * bytes_needed(4096, 100, Lapack()) + 2**28
-    machine = Machine(2048, 1000, calls, Speed("base", 1e9, 1.0), Speed("phase", phase * 1e9, 1.0), 10.0, needed)
+    machine = Machine(2048, 1000, calls, Speed("base", 1e9, 1.0), Speed("phase", phase * 1e9, 1.0), 10.0, needed, 0.1)
+    assert machine.crowded is None
     assert machine.limit.startswith(verdict)
     assert machine.widest == 4096
+
+
+def test_other_work_is_noticed(call: Call) -> None:
+    """A process that does nothing but count takes a good part of a processor, whatever else runs here."""
+    other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        done = call("bench", "--expansion-size", "256", "--rows", "4000")
+    finally:
+        other.kill()
+    assert re.search(r"crowded: other processes used \d+\.\d of \d+ processors", done.out)

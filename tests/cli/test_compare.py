@@ -39,8 +39,8 @@ def test_methods_side_by_side_resumed_and_asked_again(call: Call, sample_file: P
     (tmp_path / "out/k5/ncm/results.json").unlink()
     again = call("compare", "--resume", "--out", "out", "--no-report", "--json")
     assert again.code == 0, again.err
-    assert "acil, K = 5: done before" in again.err
-    assert "ncm, K = 5: done before" not in again.err
+    assert "acil, K = 5: already done" in again.err
+    assert "ncm, K = 5: already done" not in again.err
     assert "tuning" not in again.err
     assert [run["last_accuracy"] for run in json.loads(again.out)["runs"]] == [
         run["last_accuracy"] for run in comparison["runs"]

@@ -73,7 +73,7 @@ def test_merge(call: Call, model: Path, album: Path, weights: Path, tmp_path: Pa
     assert call("learn", album / "second", "--model", "b.dsal", "--backbone", weights, *SMALL).code == 0
     outcome = call("merge", model, "b.dsal", "--out", "both.dsal")
     assert outcome.out.startswith("both.dsal knows 7 classes from 105 images\n")
-    assert "estimated from the sums" in outcome.out
+    assert "estimated from the merged sums" in outcome.out
     assert call("merge", model, model, "--out", "both.dsal").code == 2
     assert call("merge", model, "--out", "both.dsal").code == 2
 
@@ -91,16 +91,16 @@ def test_text_output_flags_the_unknown(call: Call, model: Path, album: Path) -> 
         (("predict", "m.dsal", "m.dsal"), 1, "cannot read the image m.dsal"),
         (("learn", "nowhere", "--model", "m.dsal"), 1, "there is no nowhere"),
         (("learn", "empty", "--model", "m.dsal"), 2, "empty has no class folders"),
-        (("learn", "full", "--model", "m.dsal", "--gamma", "1"), 2, "fixed when a model is made"),
+        (("learn", "full", "--model", "m.dsal", "--gamma", "1"), 2, "can only be set for a new model"),
         (("learn", "full", "--model", "m.dsal", "--backbone", "efficientnet-lit0"), 2, "did you mean"),
-        (("learn", "full", "--model", "no/m.dsal"), 2, "there is no folder no"),
+        (("learn", "full", "--model", "no/m.dsal"), 1, "there is no folder"),
         (("learn", "full", "--model", "/proc/m.dsal"), 2, "cannot write m.dsal to the folder /proc"),
         (("learn", "full", "--model", "new.dsal", "--gamma", "much"), 2, "must be a positive number or auto"),
         (("predict", "m.dsal", "full", "--device", "cuda:7"), 2, "cannot compute on the device 'cuda:7'"),
-        (("predict", "m.dsal", "full", "--device", "gpu"), 2, "cannot compute on the device 'gpu'"),
+        (("predict", "m.dsal", "full", "--device", "gpu"), 2, "on the device 'gpu': unknown type of device"),
         (("rename", "m.dsal", "char 1", "alpha"), 2, "unknown class 'char 1'"),
         (("drop", "m.dsal", "char 1"), 2, "unknown class 'char 1'"),
-        (("undo", "m.dsal"), 2, "before its only lesson"),
+        (("undo", "m.dsal"), 2, "only one lesson"),
         (("relabel", "m.dsal", "full", "--to", "alpha"), 2, "were never learned"),
         (("relabel", "m.dsal", "full", "full"), 2, "--to CLASS"),
         (("forget", "nowhere.dsal", "full"), 1, "no such file: nowhere.dsal"),
@@ -156,10 +156,69 @@ def test_a_disk_that_fills_up_while_saving(model: Path, album: Path) -> None:
     assert [path.name for path in model.parent.iterdir()] == ["m.dsal"]
 
 
+def limited(gigabytes: float, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """``python -m dsal ARGUMENTS`` with little address space; a hang fails."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (int(gigabytes * 1e9),) * 2)
+
+    return subprocess.run(
+        [sys.executable, "-m", "dsal", *map(str, arguments)],
+        preexec_fn=limit,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+
+
+def test_little_memory_is_refused_at_once(model: Path, album: Path) -> None:
+    before = model.read_bytes()
+    done = limited(0.8, "learn", album / "second", "--model", model)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: dsal learn needs 2.0 GB of address space")
+    assert done.stderr.count("\n") == 1
+    assert model.read_bytes() == before
+    assert limited(0.8, "info", model).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (MemoryError(), "error: out of memory"),
+        (RuntimeError("can't start new thread"), "error: out of memory: can't start new thread"),
+        (ImportError("x.so: failed to map segment from shared object"), "error: out of memory: x.so: failed"),
+    ],
+)
+def test_memory_that_runs_out_later_is_one_line(
+    error: Exception, line: str, call: Call, model: Path, album: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def learn(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(ImageModel, "learn", learn)
+    outcome = call("learn", album / "second", "--model", model)
+    assert outcome.code == 1
+    assert outcome.err.startswith(line)
+    assert outcome.err.count("\n") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gigabytes", [2.0, 2.1, 2.2, 2.4, 2.6])
+def test_little_memory_never_hangs(gigabytes: float, model: Path, album: Path) -> None:
+    before = model.read_bytes()
+    done = limited(gigabytes, "learn", album / "second", "--model", model)
+    assert done.returncode in (0, 1)
+    if done.returncode:
+        assert "error: " in done.stderr
+        assert "Traceback" not in done.stderr
+        assert model.read_bytes() == before
+
+
 def test_export_wants_to_know_what_to_write(call: Call, model: Path) -> None:
     outcome = call("export", model)
     assert outcome.code == 2
-    assert "say what to write" in outcome.err
+    assert "nothing to write" in outcome.err
 
 
 def test_corrections(call: Call, model: Path, album: Path) -> None:
@@ -172,7 +231,7 @@ def test_corrections(call: Call, model: Path, album: Path) -> None:
     first = sorted((album / "second" / "char 148").iterdir())[0]
     moved = call("relabel", model, first, "--to", "char 185")
     assert moved.out.startswith("relabelled 1 images; ")
-    assert "main stream alone from now on" in moved.out
+    assert "with the main stream alone" in moved.out
     again = call("learn", album / "second", "--model", model).out
     assert f"{first} was learned as char 185, not char 148" in again
     assert "44 images were learned before" in again
@@ -190,7 +249,7 @@ def test_forget_says_that_compensation_is_off(call: Call, model: Path, album: Pa
     assert "main stream alone" not in kept.out
     shutil.copy(album / "first" / "char 0" / "4.png", some)
     (some / "3.png").unlink()
-    assert "main stream alone from now on" in call("forget", model, tmp_path / "some").out
+    assert "with the main stream alone" in call("forget", model, tmp_path / "some").out
 
 
 def test_what_is_passed_over_is_counted(call: Call, model: Path, album: Path, tmp_path: Path) -> None:
@@ -224,7 +283,8 @@ def test_twenty_rounds_of_two_writers(
             folder = tmp_path / f"{number}{side}"
             shutil.copytree(album / "second" / "char 148", folder / f"class {number}{side}")
             for path in (folder / f"class {number}{side}").iterdir():
-                image = Image.open(path).rotate(2 * number + (side == "b"))
+                image = Image.open(path)
+                image.putpixel((number, "ab".index(side)), 100)  # content of its own: what was learned is left out
                 image.save(path)
             wait = ("--wait", "120") if number % 2 else ()
             lessons.append(start("learn", folder, "--model", model, *wait))
@@ -247,7 +307,7 @@ def test_answers_as_lines(
     monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{record['path']}\n" for record in expected)))
     rows = list(csv.DictReader(io.StringIO(call("predict", model, "-", "--csv").out)))
     assert [(row["path"], row["label"]) for row in rows] == [(r["path"], r["label"]) for r in expected]
-    assert "no file fits the pattern" in call("predict", model, tmp_path / "*.jpg").err
+    assert "no file matches the pattern" in call("predict", model, tmp_path / "*.jpg").err
     assert "choose one of" in call("predict", model, folder, "--csv", "--json").err
 
 
@@ -287,3 +347,30 @@ def test_a_linked_model_is_changed_where_it_is(call: Call, model: Path, album: P
     assert call("learn", album / "second", "--model", link).code == 0
     assert link.is_symlink()
     assert len(ImageModel.load(model).classes) == 7
+
+
+def test_a_zip_is_a_folder(call: Call, album: Path, weights: Path, first_model: Path, tmp_path: Path) -> None:
+    archive = shutil.make_archive(str(tmp_path / "album"), "zip", album, "first")  # with the folder around the classes
+    outcome = call("learn", archive, "--model", "m.dsal", "--backbone", weights, *SMALL)
+    assert outcome.code == 0, outcome.err
+    assert (tmp_path / "m.dsal").read_bytes() == first_model.read_bytes()
+    assert json.loads(call("evaluate", "m.dsal", archive, "--json").out)["known"]["images"] == 60
+    assert "skipped" in call("learn", archive, "--model", "m.dsal").out
+    Path(archive).write_bytes(b"PK")
+    outcome = call("evaluate", "m.dsal", archive)
+    assert (outcome.code, outcome.err.count("\n")) == (1, 1)
+    assert "is not a zip archive" in outcome.err
+
+
+def test_suggest(call: Call, model: Path, album: Path) -> None:
+    """As text and as JSON: the same images in the same order, none that was learned, nothing written."""
+    before = model.read_bytes()
+    records = json.loads(call("suggest", model, album, "--count", "7", "--json").out)
+    assert len(records) == 7
+    assert not any(Path(record["path"]).is_relative_to(album / "first") for record in records)
+    assert set(records[0]) == {"path", "label", "score", "top_k", "novelty", "novel"}
+    lines = call("suggest", model, album, "--count", "7").out.splitlines()
+    assert [line.split(": ")[0] for line in lines] == [record["path"] for record in records]
+    assert call("suggest", model, album, "--count", "0").code == 2
+    assert "learned before" in call("suggest", model, album / "first").err
+    assert model.read_bytes() == before

@@ -94,7 +94,7 @@ def test_tensorboard_events_are_written(call: Call, small: tuple[str, ...]) -> N
         (["--gamma", "0"], 2, "gamma"),
         (["--seeds", "0,x"], 2, "seeds"),
         (["--seeds", "1,1"], 2, "seeds"),
-        (["--paper", "--quick"], 2, "exclude"),
+        (["--paper", "--quick"], 2, "not both"),
         (["--config", "nowhere.toml"], 2, "nowhere.toml"),
         (["--features", "middle"], 2, "last"),
         (["--class-order", "1993"], 1, "later phases treat as new"),

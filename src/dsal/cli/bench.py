@@ -9,10 +9,10 @@ import typer
 
 def bench(
     expansion_size: Annotated[int, typer.Option(min=64, help="Width d_B to measure with.")] = 2048,
-    rows: Annotated[int, typer.Option(min=1, help="Rows of a phase.")] = 1000,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+    rows: Annotated[int, typer.Option(min=1, help="Rows per phase.")] = 1000,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Measure learning against the BLAS and LAPACK calls in it, in half a minute, and say what limits it."""
+    """Measure how fast this machine learns, compared with bare BLAS and LAPACK, and show the bottleneck."""
     from dataclasses import asdict
     from json import dumps
 
@@ -30,6 +30,7 @@ def bench(
             **asdict(machine),
             "gflops": {part.name: part.gflops for part in parts},
             "limit": machine.limit,
+            "crowded": machine.crowded,
             "widest": machine.widest,
             "peak_memory_bytes": peak_memory_bytes(),
             "environment": conditions,
@@ -50,6 +51,8 @@ def bench(
         table.add_row(name, f"{part.gflops:.1f}", f"{part.seconds:.3f}", style="dim" if bare else "")
     print_table(table)
     typer.echo(f"limited by {machine.limit}.")
+    if machine.crowded:
+        typer.echo(f"{machine.crowded}.")
     if machine.available is not None:
-        fits = "none of the usual d_B fits" if machine.widest is None else f"d_B up to {machine.widest} fits"
+        fits = "no common d_B fits" if machine.widest is None else f"d_B up to {machine.widest} fits"
         typer.echo(f"memory: {machine.available / 1e9:.1f} GB available; {fits}.")

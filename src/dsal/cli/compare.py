@@ -1,18 +1,17 @@
-"""``dsal compare``: methods on equal terms, on the same features, in the same phases, with the same tuning."""
+"""``dsal compare``: compare methods on equal terms: the same features, the same phases, the same tuning."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsal.cli import arguments
-from dsal.cli.arguments import HANDLING, Flag, Text, flag, given, option
+from dsal.cli.arguments import EXPERIMENT, HANDLING, Flag, Text, flag, given, option, takes
+from dsal.cli.child import run_child
 
 if TYPE_CHECKING:
     from dsal.cli.display import Display
@@ -20,86 +19,82 @@ if TYPE_CHECKING:
     from dsal.evaluation.compare import Options
     from dsal.evaluation.experiment import Experiment, Setting
 
-_OWN = ("methods", "phases", "tune", "tune_on")  # options that `dsal run` has not, or takes otherwise
-_PASSING = ("out", "resume", "json", "report", "checkpoint_seconds")  # not to be remembered for --resume
+_OWN = ("methods", "phases", "tune", "tune_on", "shared", "own")  # options that `dsal run` lacks or reads differently
+_PASSING = ("out", "resume", "json", "report", "checkpoint_seconds")  # not stored for --resume
 
 
+@takes(EXPERIMENT)
 def compare(
     context: typer.Context,
     methods: Annotated[
         list[str] | None,
         typer.Argument(metavar="METHODS...", help="Names of methods.", show_default="all"),
     ] = None,
-    dataset: arguments.Dataset = None,
-    data_root: arguments.DataRoot = None,
-    download: arguments.Download = None,
-    backbone: arguments.Backbone = None,
-    weights: arguments.Weights = None,
-    features: arguments.Features = None,
-    phases: Annotated[Text, option("K, phases after the base phase; several with commas: 5,25,50.", "25")] = None,
-    base_classes: arguments.BaseClasses = None,
-    class_order: arguments.ClassOrder = None,
-    shots: arguments.Shots = None,
-    eval_every: arguments.EvalEvery = None,
-    seeds: arguments.Seeds = None,
-    expansion_size: arguments.ExpansionSize = None,
-    tune: Annotated[Flag, flag("--tune/--no-tune", "Choose options on held-out samples of the base phase.")] = None,
-    tune_on: Annotated[Path | None, option("Features of a proxy to tune on instead: see docs/comparison.md.")] = None,
-    out: Annotated[Path | None, option("Folder of the comparison.", "runs/compare", HANDLING)] = None,
-    resume: Annotated[Flag, flag("--resume", "Go on where a stopped comparison left off.", HANDLING)] = None,
-    checkpoint_seconds: arguments.CheckpointSeconds = None,
+    phases: Annotated[Text, option("K, the number of phases after the base phase; or several: 5,25,50.", "25")] = None,
+    tune: Annotated[Flag, flag("--tune/--no-tune", "Tune each method on held-out samples of the base phase.")] = None,
+    tune_on: Annotated[
+        Path | None, option("Tune on these features of a proxy instead: see docs/comparison.md.")
+    ] = None,
+    config: Annotated[
+        Path | None, option("TOML file of options, including those of methods; the command line overrides it.")
+    ] = None,
+    out: Annotated[Path | None, option("Folder for the results.", "runs/compare", HANDLING)] = None,
+    resume: Annotated[Flag, flag("--resume", "Continue an interrupted comparison.", HANDLING)] = None,
     json: Annotated[Flag, flag("--json", "Print comparison.json instead of tables.", HANDLING)] = None,
-    report: arguments.Report = None,
+    **_: Any,
 ) -> None:
-    """Compare methods: tune each with the same budget, run each, show one table and write one report for each K.
+    """Compare methods: tune each with the same budget, run each, print one table and write one report per K.
 
-    Every run is a `dsal run` in a process and a folder of its own: its memory is its own, and a stopped comparison
-    goes on where it was. Seeds are for methods that draw something; others run once.
+    Every run is a `dsal run` in its own process and folder, so memory is measured per method and an interrupted
+    comparison can continue. Methods without randomness run once, whatever the seeds.
     """
     from dsal.cli.display import Display
-    from dsal.cli.options import combine
+    from dsal.cli.options import combine, read_comparison
+    from dsal.evaluation.compare import method_options
     from dsal.evaluation.config import read_config, write_config
 
-    asked = given(context)
+    asked = given(context, "config")
+    if config is not None:
+        asked = {**read_comparison(config), **asked}
     folder = Path(asked.get("out", "runs/compare"))
     if resume:
         asked = {**(read_config(folder) or {}), **asked}
     common, handling = combine({name: asked[name] for name in asked if name not in _OWN}, {})
     names, counts = _methods(asked.get("methods")), _counts(asked.get("phases", [25]))
-    question = _Question(common, names, counts, asked.get("tune", True), asked.get("tune_on"), folder)
+    options = {name: method_options(name, asked.get("shared", {}), asked.get("own", {})) for name in names}
+    request = _Request(common, options, counts, asked.get("tune", True), asked.get("tune_on"), folder)
     folder.mkdir(parents=True, exist_ok=True)
     lasting = {name: value for name, value in asked.items() if name not in _PASSING}
     write_config(folder, {**lasting, "methods": names, "phases": counts})
     display = Display()
     try:
-        _answer(question, handling, display)
+        _run_all(request, handling, display)
     except KeyboardInterrupt:
-        display.note(f"stopped; go on with: dsal compare --resume --out {folder}")
+        display.note(f"stopped; continue with: dsal compare --resume --out {folder}")
         raise
 
 
 @dataclass(frozen=True)
-class _Question:
-    """What is to be compared."""
+class _Request:
+    """What to compare."""
 
     common: Experiment  # what all runs share
-    methods: list[str]
+    methods: dict[str, Options]  # with the options of each
     phases: list[int]  # the values of K
     tune: bool
     proxy: str | None  # file of features to tune on
     folder: Path
 
 
-def _answer(question: _Question, handling: Handling, display: Display) -> None:
+def _run_all(request: _Request, handling: Handling, display: Display) -> None:
     from dsal.cli.comparison_table import show_comparison
     from dsal.evaluation.compare import plan, write_comparison
     from dsal.evaluation.experiment import prepare, settle
     from dsal.evaluation.results import read_results
     from dsal.evaluation.runner import is_finished
 
-    untuned: dict[str, Options] = {name: {} for name in question.methods}
-    entries = plan(question.common, question.phases, untuned, question.folder)
-    sources: dict[str, Setting] = {}  # by what methods take: features or images
+    entries = plan(request.common, request.phases, request.methods, request.folder)
+    sources: dict[str, Setting] = {}  # by input of the methods: features or images
     with display.preparation() as progress:
         for entry in entries:
             if _inputs(entry.experiment.method) not in sources:
@@ -110,59 +105,66 @@ def _answer(question: _Question, handling: Handling, display: Display) -> None:
         return settle(experiment, source.data, source.start)
 
     for entry in entries:
-        settled(entry.experiment)  # what cannot be run is refused before hours are spent
-    if question.tune:
-        chosen = _tuned(question, sources.get("features"), display)
-        entries = plan(question.common, question.phases, chosen, question.folder)
+        settled(entry.experiment)  # raise an error before hours are spent
+    if request.tune:
+        chosen = _tuned(request, sources.get("features"), display)
+        entries = plan(request.common, request.phases, chosen, request.folder)
+    documents: list[dict[str, Any]] = []
+    began, ran = monotonic(), 0
     for number, entry in enumerate(entries, start=1):
         setting = settled(entry.experiment)
         done = handling.resume and is_finished(setting, entry.folder)
         what = f"{entry.experiment.method}, K = {entry.experiment.phases}"
-        display.note(f"[{number}/{len(entries)}] {what}{': done before' * done}")
+        minutes = (monotonic() - began) / 60 * (len(entries) - number + 1) / max(1, ran)
+        left = f"; about {minutes:.0f} min left" if ran else ""
+        display.note(f"[{number}/{len(entries)}] {what}{': already done' if done else left}")
         if not done:
             _run(setting, entry.folder, handling)
-    documents = [read_results(entry.folder) for entry in entries]
-    show_comparison(write_comparison(question.folder, documents), documents, as_json=handling.json)
-    display.note(f"results in {question.folder}")
+            ran += 1
+        documents.append(read_results(entry.folder))
+        comparison = write_comparison(request.folder, documents)  # after every run, in case it is stopped
+    show_comparison(comparison, documents, as_json=handling.json)
+    display.note(f"results in {request.folder}")
     if handling.report:
         from dsal.report.page import build_report
 
         average = {entry.folder: d["average_accuracy"]["mean"] for entry, d in zip(entries, documents, strict=True)}
-        for k in question.phases:
+        for k in request.phases:
             folders = [entry.folder for entry in entries if entry.experiment.phases == k]
-            page = build_report(sorted(folders, key=lambda folder: -average[folder]), question.folder / f"k{k}")
+            page = build_report(sorted(folders, key=lambda folder: -average[folder]), request.folder / f"k{k}")
             display.note(f"report in {page}")
 
 
-def _tuned(question: _Question, features: Setting | None, display: Display) -> dict[str, Options]:
-    """The options that each method chooses; those on images keep theirs, which cost a training each to try."""
+def _tuned(request: _Request, features: Setting | None, display: Display) -> dict[str, Options]:
+    """Return the tuned options of each method; methods on images keep theirs, since each trial costs a training."""
     from dsal.data.features import read_features
     from dsal.evaluation.compare import of_method, read_tuning, tune_once
-    from dsal.evaluation.trials import base_ground, proxy_ground
+    from dsal.evaluation.trials import base_tuning_data, proxy_tuning_data
 
-    common, proxy = question.common, question.proxy
-    untuned: dict[str, Options] = {name: {} for name in question.methods if _inputs(name) == "images"}
+    common, proxy = request.common, request.proxy
+    found: dict[str, Options] = dict(request.methods)
     if features is None:
-        return untuned
-    ground = base_ground(features) if proxy is None else proxy_ground(read_features(proxy, common.features))
-    for name in (name for name in question.methods if name not in untuned):
-        for trial in tune_once(of_method(common, name), ground, question.folder):
-            display.note(f"tuning {name:<15} {_listed(trial.options):<42} held-out {trial.accuracy:6.2f}")
-    found = read_tuning(question.folder)
-    return {name: untuned[name] if name in untuned else found[name]["chosen"] for name in question.methods}
+        return found
+    data = base_tuning_data(features) if proxy is None else proxy_tuning_data(read_features(proxy, common.features))
+    for name, options in request.methods.items():
+        if _inputs(name) == "features":
+            for trial in tune_once(of_method(common, name, options), data, request.folder):
+                display.note(f"tuning {name:<15} {_listed(trial.options):<42} held-out {trial.accuracy:6.2f}")
+            found[name] = {**options, **read_tuning(request.folder)[name]["chosen"]}
+    return found
 
 
 def _run(setting: Setting, out: Path, handling: Handling) -> None:
-    """``dsal run`` in a process of its own, so that the peak of its memory is its own."""
+    """Run ``dsal run`` in its own process, so that the peak memory is that of this run."""
     from dsal.errors import DSALError
     from dsal.evaluation.config import write_config
 
     out.parent.mkdir(exist_ok=True)
     with TemporaryDirectory() as folder:
         write_config(Path(folder), setting.config)
-        command = [sys.executable, "-m", "dsal", "run", "--config", f"{folder}/config.toml", "--out", str(out)]
-        command += ["--no-report", "--checkpoint-seconds", str(handling.checkpoint_seconds)]
-        code = subprocess.run(command + ["--resume"] * handling.resume, stdout=subprocess.DEVNULL).returncode
+        arguments = ["run", "--config", f"{folder}/config.toml", "--out", str(out), "--no-report"]
+        arguments += ["--checkpoint-seconds", str(handling.checkpoint_seconds)]
+        code = run_child(arguments + ["--resume"] * handling.resume)
     if code == 130:
         raise KeyboardInterrupt
     if code:
@@ -170,25 +172,25 @@ def _run(setting: Setting, out: Path, handling: Handling) -> None:
 
 
 def _methods(asked: list[str] | None) -> list[str]:
-    """Names of methods, each once; all that learn from features where none is asked for."""
+    """Return the names of the methods, each once; by default all that learn from features."""
     from dsal.methods import METHODS
 
     if not asked:
         return [name for name in METHODS.names() if METHODS.get(name).inputs == "features"]
     for name in asked:
-        METHODS.get(name)  # an unknown one is refused at once
+        METHODS.get(name)  # raises if it is unknown
     return list(dict.fromkeys(asked))
 
 
 def _inputs(name: str) -> str:
-    """What a method learns from."""
+    """Return what a method learns from."""
     from dsal.methods import METHODS
 
     return METHODS.get(name).inputs
 
 
 def _counts(asked: str | list[int]) -> list[int]:
-    """The values of K, each once."""
+    """Return the values of K, each once."""
     from dsal.errors import InputError
 
     try:

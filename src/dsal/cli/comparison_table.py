@@ -1,4 +1,4 @@
-"""A comparison on stdout: one table for each K, the paper's figures beside, or the document itself."""
+"""Print a comparison to stdout: one table per K, with the paper's numbers, or the document itself."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from rich.table import Table
 from dsal.cli.table import averaged, figure_text, print_table, spread_text
 from dsal.evaluation.paper_numbers import PaperResult, is_the_papers_setting, paper_results
 
+_COUNTS = {"kept samples": "stored_samples", "trained weights": "trained_parameters"}
 _ACCURACIES = ("average_accuracy", "last_accuracy", "base_accuracy", "new_accuracy", "forgetting")
 
 
 def show_comparison(comparison: dict[str, Any], documents: Sequence[dict[str, Any]], *, as_json: bool) -> None:
-    """Print the comparison for people or for machines; ``documents`` are the results of its runs."""
+    """Print the comparison as tables or as JSON; ``documents`` are the results of its runs."""
     if as_json:
         typer.echo(json.dumps(comparison, indent=1))
         return
@@ -28,10 +29,23 @@ def show_comparison(comparison: dict[str, Any], documents: Sequence[dict[str, An
 
 
 def comparison_table(runs: Sequence[dict[str, Any]], paper: Sequence[PaperResult]) -> Table:
-    """One row a run at the same K, best average first, and under them what the paper reports."""
+    """Build a table of runs at the same K, best average first, and below them what the paper reports."""
     config = runs[0]["config"]
+    counts = {title: name for title, name in _COUNTS.items() if any(run.get(name) is not None for run in runs)}
     table = Table(
-        *("", "average", "last", "base", "new", "forgetting", "seconds", "peak MB", "stored MB", "exemplar-free"),
+        *(
+            "",
+            "average",
+            "last",
+            "base",
+            "new",
+            "forgetting",
+            "seconds",
+            "peak MB",
+            "stored MB",
+            *counts,
+            "exemplar-free",
+        ),
         title=f"{Path(config['dataset']).name}, K = {config['phases']}",
         caption=f"percent; average over {averaged(config)}; base and new after phase K; seconds of learning, one seed",
         box=SIMPLE_HEAD,
@@ -47,6 +61,7 @@ def comparison_table(runs: Sequence[dict[str, Any]], paper: Sequence[PaperResult
             f"{run['seconds']:.1f}",
             f"{run['peak_memory_bytes'] / 1e6:.0f}",
             f"{run['stored_bytes'] / 1e6:.2f}",
+            *("-" if run.get(name) is None else f"{run[name]:,}" for name in counts.values()),
             "yes" if run["exemplar_free"] else "no",
         )
     for result in paper:
@@ -56,7 +71,7 @@ def comparison_table(runs: Sequence[dict[str, Any]], paper: Sequence[PaperResult
 
 
 def published(documents: Sequence[dict[str, Any]], k: int) -> list[PaperResult]:
-    """What the paper reports at K for the methods compared, with half of the classes as base."""
+    """Return what the paper reports at K for the compared methods, with half of the classes as base."""
     first = next(document for document in documents if document["config"]["phases"] == k)
     phases, dataset = first["phases"], first["provenance"]["image_dataset"]
     known = is_the_papers_setting(first["config"], phases[0]["classes_seen"], phases[-1]["classes_seen"])

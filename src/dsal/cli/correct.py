@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from dsal.cli.image_model import COMPENSATION_OFF, Device, KeepCompensation, Model, SkipBroken, Wait
+from dsal.cli.image_model import Device, KeepCompensation, Model, SkipBroken, Wait
 from dsal.errors import InputError
 
 
 def rename(
     model: Model,
-    old: Annotated[str, typer.Argument(metavar="OLD", help="The class as it is called now.")],
+    old: Annotated[str, typer.Argument(metavar="OLD", help="The current name of the class.")],
     new: Annotated[str, typer.Argument(metavar="NEW", help="Its new name.")],
     wait: Wait = None,
 ) -> None:
-    """Give a class another name."""
+    """Rename a class."""
     from dsal.cli.image_model import changing
 
     with changing(model, wait) as taught:
@@ -28,13 +27,13 @@ def rename(
 
 def drop(
     model: Model,
-    label: Annotated[str, typer.Argument(metavar="CLASS", help="The class to take out.")],
+    label: Annotated[str, typer.Argument(metavar="CLASS", help="The class to remove.")],
     wait: Wait = None,
 ) -> None:
-    """Take a class out of a model, which never answers it again.
+    """Remove a class: the model never predicts it again.
 
-    Its images still count as examples of what the other classes are not. Removing every trace of them takes the images
-    themselves: `dsal forget`.
+    Its images still count as negative examples of the other classes. To remove them completely, use `dsal forget`,
+    which needs the images.
     """
     from dsal.cli.image_model import changing, say_knows
 
@@ -43,20 +42,22 @@ def drop(
         taught.drop(label)
     typer.echo(f"dropped {label}; {say_knows(model, taught)}")
     typer.echo(
-        f"its {images} images still count as examples of what the other classes are not; "
-        "dsal forget, which needs the images, would remove every trace"
+        f"its {images} images still count as negative examples of the other classes; "
+        "dsal forget, which needs the images, removes them completely"
     )
 
 
 def undo(model: Model, wait: Wait = None) -> None:
-    """Go back to the model before the last change, bit for bit; `dsal info` tells what can be undone."""
+    """Undo the last change, bit for bit; `dsal info` shows what can be undone."""
     from dsal.cli.image_model import changing, say_knows
 
     if not model.is_file():
         raise FileNotFoundError(f"no such file: {model}")
     with changing(model, wait) as taught:
         if taught.history and not taught.history[0].meta:
-            raise InputError(f"before its only lesson {model} knew nothing: delete the file instead")
+            raise InputError(
+                f"{model} has had only one lesson, so undoing it would leave nothing: delete the file instead"
+            )
         change = taught.undo()
     typer.echo(f"undone: {change}; {say_knows(model, taught)}")
 
@@ -65,41 +66,34 @@ def relabel(
     model: Model,
     images: Annotated[
         list[Path],
-        typer.Argument(metavar="IMAGES...", help="Images learned under the wrong name; or FOLDER/<right class>/*."),
+        typer.Argument(metavar="IMAGES...", help="Images learned under the wrong label, or FOLDER/<right class>/*."),
     ],
     to: Annotated[
-        str | None, typer.Option(metavar="CLASS", help="Their right class.", show_default="that of their folders")
+        str | None, typer.Option(metavar="CLASS", help="The right class.", show_default="from the folders")
     ] = None,
     keep_compensation: KeepCompensation = False,
     wait: Wait = None,
     skip_broken: SkipBroken = False,
     device: Device = "auto",
 ) -> None:
-    """Move images that were learned under the wrong name to the right one, in one step.
+    """Correct the labels of images that were learned under the wrong one.
 
-    With `--to`, all images given move to that class. Without, one folder of class folders (or a CSV) says where each
-    image belongs, and those that were learned under another name move.
+    With `--to`, all given images move to that class. Without it, give one folder of class folders (or a CSV): images
+    that were learned under a different label move to the class of their folder.
     """
+    from dsal.cli.image_model import broken_option, take_images
     from dsal.data.folder import find_images, read_files
 
     if to is None and len(images) > 1:
-        raise InputError("say where these images belong with --to CLASS, or give one folder of class folders")
+        raise InputError("give the right class with --to CLASS, or give one folder of class folders")
     given = find_images(images) if to is not None else read_files(images[0])
-
-    from dsal.cli.display import Display
-    from dsal.cli.image_model import changing, say_knows, way_with_broken
-
-    display = Display()
-    with changing(model, wait, device) as taught:
-        before = taught.classifier.compensation_
-        with display.preparation() as progress:
-            moved = taught.relabel(
-                given,
-                to,
-                keep_compensation=keep_compensation,
-                broken=way_with_broken(skip_broken),
-                progress=partial(progress, "reading images"),
-            )
-    typer.echo(f"relabelled {moved} images; {say_knows(model, taught)}")
-    if before and not taught.classifier.compensation_:
-        typer.echo(COMPENSATION_OFF)
+    broken = broken_option(skip_broken)
+    take_images(
+        "relabelled",
+        model,
+        wait,
+        device,
+        lambda taught, progress: taught.relabel(
+            given, to, keep_compensation=keep_compensation, broken=broken, progress=progress
+        ),
+    )

@@ -1,10 +1,11 @@
-"""What a run shows while it runs: a bar with the time left, and a line for each phase."""
+"""Progress of a run: a bar with the time left, and one line per phase."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from itertools import accumulate
 
 from rich.console import Console
 from rich.progress import (
@@ -27,9 +28,9 @@ from dsal.evaluation.runner import Step
 
 
 class TimeLeft(ProgressColumn):
-    """The time left if work goes on as it has since the bar appeared; counts down between two reports.
+    """The time left at the average speed so far; counts down between two reports.
 
-    Rich's own column wants several reports within half a minute, which phases and seeds do not give.
+    Rich's own column needs several reports within half a minute, and phases can take longer.
     """
 
     def __init__(self) -> None:
@@ -38,7 +39,7 @@ class TimeLeft(ProgressColumn):
         self._last: dict[TaskID, tuple[float, float]] = {}  # work done, and when that was reported
 
     def render(self, task: Task) -> Text:
-        """The column's text for one bar."""
+        """Return the column's text for one bar."""
         elapsed, first = task.elapsed or 0.0, self._first.setdefault(task.id, task.completed)
         if task.completed != self._last.get(task.id, (first, 0.0))[0]:
             self._last[task.id] = task.completed, elapsed
@@ -50,18 +51,18 @@ class TimeLeft(ProgressColumn):
 
 
 class Display:
-    """Progress on stderr; a bar only where somebody is looking. Of many processes, rank 0 alone shows anything."""
+    """Progress on stderr, with a bar if it is a terminal. With many processes, only rank 0 shows anything."""
 
     def __init__(self) -> None:
         self.console = Console(stderr=True, highlight=False, quiet=not current().leads)
 
     def note(self, text: str) -> None:
-        """One line of plain text."""
+        """Print one line of plain text."""
         self.console.print(text, markup=False, soft_wrap=True)
 
     @contextmanager
     def preparation(self) -> Iterator[OnPreparing]:
-        """A bar for each thing that takes long, from its first report on."""
+        """Show one bar per task, from its first report on."""
         with self.bar() as bar:
             tasks: dict[str, TaskID] = {}
 
@@ -73,17 +74,18 @@ class Display:
             yield report
 
     def follow(self, steps: Iterator[Step], setting: Setting) -> None:
-        """Show every phase as it is done, and how far the bar has come inside of one."""
+        """Show every finished phase, and the progress within the current one."""
         scenario, seeds, every = setting.scenario, setting.experiment.seeds, setting.experiment.eval_every
-        # Work of a phase in rows: a row to learn costs about ten times a row to test. It is shown with the next test.
+        # Work of a phase in rows: learning a row costs about ten times as much as testing it. Shown with the next test.
         train_y, test_y = setting.data.train.labels, setting.data.test.labels
-        learning = [10 * len(scenario.phase_rows(train_y, k)) for k in range(len(scenario.phases))]
+        learning = [10 * rows for rows in scenario.phase_sizes(train_y)]
+        testing = list(accumulate(scenario.phase_sizes(test_y)))
         work, before, waiting = {}, [], 0  # before: learned since the last test, when phase k begins
         for k, rows in enumerate(learning):
             before.append(waiting)
             waiting += rows
             if is_tested(k, scenario, every):
-                work[k], waiting = waiting + len(scenario.seen_rows(test_y, k)), 0
+                work[k], waiting = waiting + testing[k], 0
         accuracies: dict[int, list[float]] = {seed: [] for seed in seeds}
         with self.bar() as bar:
             left, finished = sum(work.values()) * len(seeds), 0
@@ -96,16 +98,16 @@ class Display:
                     text = f"phase {result.phase}/{scenario.last}  {now.note}"
                     bar.update(task, completed=finished + inside, description=text)
                     continue
-                so_far.append(metrics.accuracy(result.counts))
+                so_far.append(metrics.accuracy(result.tally))
                 seconds = result.learn_seconds + result.evaluate_seconds
                 cost = "from the stopped run" if step.restored else f"{seconds:6.2f} s"
                 self.note(
                     (f"seed {step.seed}  " if len(seeds) > 1 else "")
-                    + f"phase {result.phase:>2}/{scenario.last}  {len(result.counts):>4} classes  "
+                    + f"phase {result.phase:>2}/{scenario.last}  {len(result.tally):>4} classes  "
                     f"accuracy {so_far[-1]:6.2f}  average {sum(so_far) / len(so_far):6.2f}  {cost}"
                 )
                 following = f"phase {min(result.phase + 1, scenario.last)}/{scenario.last}"
-                if step.restored:  # no work of this run
+                if step.restored:  # not done by this run
                     left -= work[result.phase]
                     bar.update(task, total=left, description=following)
                 else:
@@ -113,7 +115,7 @@ class Display:
                     bar.update(task, completed=finished, description=following)
 
     def bar(self) -> Progress:
-        """A bar with the time that is left."""
+        """Return a bar with the time left."""
         return Progress(
             TextColumn("{task.description}"),
             BarColumn(),

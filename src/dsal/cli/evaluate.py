@@ -1,32 +1,39 @@
-"""``dsal evaluate``: how often a model is right about labelled images."""
+"""``dsal evaluate``: accuracy on labelled images."""
 
 from __future__ import annotations
 
 import json as json_
 import math
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from dsal.cli.image_model import Device, Model, SkipBroken, Source
+
 
 def evaluate(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="File that `dsal learn` has written.")],
-    source: Annotated[Path, typer.Argument(metavar="FOLDER", help="FOLDER/<class>/*, or a CSV of path,label.")],
-    json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout, confusion counts included.")] = False,
-    skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Pass over files that cannot be read.")] = False,
-    device: Annotated[str, typer.Option(help="Where the backbone runs: auto, cpu, cuda, mps.")] = "auto",
+    model: Model,
+    source: Source,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object, with confusion counts.")] = False,
+    skip_broken: SkipBroken = False,
+    device: Device = "auto",
 ) -> None:
-    """Measure accuracy on images that were not learned; those of classes never taught should be flagged as novel."""
+    """Measure accuracy on held-out images; images of classes that were never taught should be flagged as unknown."""
+    from dsal.data.folder import passed_over_text, read_files
+
+    files = read_files(source)
+
     from dsal.cli.display import Display
-    from dsal.cli.image_model import load_model, say_broken, way_with_broken
+    from dsal.cli.image_model import broken_option, load_model, say_broken
 
     display = Display()
     taught = load_model(model, device)
     with display.preparation() as progress:
-        way = way_with_broken(skip_broken)
-        found = taught.evaluate(source, broken=way, progress=partial(progress, "reading images"))
+        broken = broken_option(skip_broken)
+        found = taught.evaluate(files, broken=broken, progress=partial(progress, "reading images"))
+    if files.passed:
+        display.note(f"passed over: {passed_over_text(files.passed)}")
     say_broken(found.broken)
     totals, right = found.confusion.sum(1), found.confusion.diagonal()
     known = int(totals.sum())

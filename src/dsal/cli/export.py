@@ -11,17 +11,17 @@ from dsal.errors import InputError
 
 
 def export(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="File that `dsal learn` has written.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model file written by `dsal learn`.")],
     onnx: Annotated[Path | None, typer.Option(help="ONNX file to write.", show_default=False)] = None,
-    torch: Annotated[Path | None, typer.Option(help="File of torch.export to write.", show_default=False)] = None,
+    torch: Annotated[Path | None, typer.Option(help="torch.export file to write.", show_default=False)] = None,
 ) -> None:
-    """Write backbone, expansion and both streams as one graph: pixels in, logits out, labels in its metadata."""
+    """Export backbone, expansion and both streams as one graph: pixels in, logits out, labels in the metadata."""
     from dsal.cli.image_model import load_model
     from dsal.images.export import export_onnx, export_torch
     from dsal.store import check_writable
 
     if onnx is None and torch is None:
-        raise InputError("say what to write: --onnx FILE, --torch FILE, or both")
+        raise InputError("nothing to write: give --onnx FILE, --torch FILE, or both")
     for path in (onnx, torch):
         if path is not None:
             check_writable(path)

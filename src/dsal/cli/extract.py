@@ -1,4 +1,4 @@
-"""``dsal extract``: features of a whole data set, in one file that ``dsal run`` reads."""
+"""``dsal extract``: features of a whole data set, in one file or a folder of shards that ``dsal run`` reads."""
 
 from __future__ import annotations
 
@@ -11,43 +11,62 @@ import typer
 
 def extract(
     weights: Annotated[str, typer.Option(help="File of backbone weights, or the name of a pretrained backbone.")],
-    out: Annotated[Path, typer.Option(help="File of features to write; its stem is the name of the set.")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE.safetensors|FOLDER",
+            help="One file, or a folder of shards for data sets larger than memory.",
+        ),
+    ],
     dataset: Annotated[str, typer.Option(help="Image data set.")] = "cifar100",
-    data_root: Annotated[Path | None, typer.Option(help="Folder of the image data sets.", show_default=False)] = None,
+    data_root: Annotated[Path | None, typer.Option(help="Folder with the image data sets.", show_default=False)] = None,
     features: Annotated[
-        str | None, typer.Option(help="Kind: last, stages or blocks.", show_default="the widest there is")
+        str | None, typer.Option(help="Kind of features: last, stages or blocks.", show_default="the widest available")
     ] = None,
     step: Annotated[
         float | None,
         typer.Option(
-            help="Code the features in few bits: error of each about 0.3 steps, in standard deviations.",
+            help="Quantise the features to this step, in standard deviations, and compress them.",
             show_default="float16",
         ),
     ] = None,
-    download: Annotated[bool, typer.Option("--download", help="Fetch a data set that is not there.")] = False,
+    download: Annotated[bool, typer.Option("--download", help="Download the data set if it is missing.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
 ) -> None:
-    """Write the features of all images of a data set, as float16 or coded in fewer bits.
+    """Compute the features of all images of a data set and write them, as float16 or compressed (--step).
 
-    The file carries class names and the card of the backbone. It serves as a data set: dsal run --dataset FILE.
+    The result is a data set of its own: dsal run --dataset FILE|FOLDER. A folder is written shard by shard; run the
+    command again to continue after an interruption.
     """
     from dsal.backbones.hub import open_backbone
     from dsal.cli.display import Display
     from dsal.data import load_dataset, save_features
     from dsal.distributed import current
-    from dsal.features import extract_dataset
+    from dsal.errors import InputError
+    from dsal.features import extract_dataset, extract_shards
     from dsal.store import check_writable
     from dsal.training import choose_device
 
+    sharded = out.suffix != ".safetensors"
+    if sharded and step is not None:
+        raise InputError(f"--step compresses all features together, in one file: use --out {out}.safetensors")
     out.parent.mkdir(parents=True, exist_ok=True)
-    check_writable(out)
+    if not sharded or out.is_file():
+        check_writable(out)
+    if sharded and out.is_file():
+        raise InputError(f"{out} is a file; --out takes a folder for shards, or a name that ends in .safetensors")
     display = Display()
     backbone = open_backbone(weights).to(choose_device(device))
     with display.preparation() as progress:
         with current().leader_first():
             data = load_dataset(dataset, data_root, download, partial(progress, f"fetching {dataset}"))
-        made = extract_dataset(backbone, data, features=features, name=out.stem, progress=partial(progress, "features"))
+        report = partial(progress, "features")
+        if sharded:
+            made = extract_shards(backbone, data, out, features=features, progress=report)
+        else:
+            made = extract_dataset(backbone, data, features=features, name=out.stem, progress=report)
     if not current().leads:
         return
-    save_features(out, made, step=step)
+    if not sharded:
+        save_features(out, made, step=step)
     display.note(f"{len(made.train_y)} training and {len(made.test_y)} test rows of {made.kind} features in {out}")

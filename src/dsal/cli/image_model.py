@@ -1,10 +1,12 @@
-"""What the commands on models of images share."""
+"""Arguments and helpers shared by the commands on image models."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from glob import glob, has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,27 +17,31 @@ from dsal.errors import InputError
 
 if TYPE_CHECKING:
     from dsal.images import ImageModel
+    from dsal.progress import OnProgress
 
 _MOST_NAMED = 10
 
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="File that `dsal learn` has written.")]
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Model file written by `dsal learn`.")]
+Source = Annotated[
+    Path, typer.Argument(metavar="FOLDER", help="FOLDER/<class>/*, a zip of it, or a CSV of path,label.")
+]
+NamedImages = Annotated[
+    list[str],
+    typer.Argument(metavar="IMAGES...", help="Files, folders, quoted patterns ('*.jpg'), or - for names on stdin."),
+]
 Wait = Annotated[
     float | None,
     typer.Option(
         metavar="SECONDS",
-        help="Wait so long while another command writes the model.",
+        help="Wait up to this long if another command is writing the model.",
         show_default="refuse at once",
     ),
 ]
 SkipBroken = Annotated[bool, typer.Option("--skip-broken", help="Skip files that cannot be read.")]
 Device = Annotated[str, typer.Option(help="Where the backbone runs: auto, cpu, cuda, mps.")]
 KeepCompensation = Annotated[
-    bool, typer.Option("--keep-compensation", help="Go on using the compensation stream, which cannot forget.")
+    bool, typer.Option("--keep-compensation", help="Keep using the compensation stream, which cannot forget.")
 ]
-COMPENSATION_OFF = (
-    "the compensation stream still carries the old state, so the model answers by the main stream alone from now on; "
-    "dsal undo goes back, --keep-compensation would have kept it"
-)
 
 
 def load_model(path: Path, device: str = "cpu") -> ImageModel:
@@ -48,7 +54,7 @@ def load_model(path: Path, device: str = "cpu") -> ImageModel:
 
 @contextmanager
 def changing(path: Path, wait: float | None, device: str = "cpu") -> Iterator[ImageModel]:
-    """A model to change, saved at the end of the block; no other process can write it meanwhile."""
+    """Yield a model to change and save it at the end of the block; no other process can write it meanwhile."""
     from dsal.images.lock import model_lock
     from dsal.store import check_writable
 
@@ -61,29 +67,47 @@ def changing(path: Path, wait: float | None, device: str = "cpu") -> Iterator[Im
         taught.save(path)
 
 
+def take_images(
+    done: str, path: Path, wait: float | None, device: str, change: Callable[[ImageModel, OnProgress], int]
+) -> None:
+    """Change a model by images that it has learned, and print what was ``done``, such as "forgot"."""
+    from dsal.cli.display import Display
+
+    with changing(path, wait, device) as taught:
+        before = taught.classifier.compensation_
+        with Display().preparation() as progress:
+            images = change(taught, partial(progress, "reading images"))
+    typer.echo(f"{done} {images} images; {say_knows(path, taught)}")
+    if before and not taught.classifier.compensation_:
+        typer.echo(
+            "the compensation stream cannot forget, so the model now predicts with the main stream alone; "
+            "dsal undo reverts this change, and --keep-compensation keeps the stream"
+        )
+
+
 def check_backbone(model: ImageModel, name: str, path: Path) -> None:
-    """Refuse to go on with another backbone than the one the model was made with."""
+    """Raise :class:`InputError` if a backbone is not the one that the model was made with."""
     from dsal.backbones.hub import open_backbone
 
     if open_backbone(name).fingerprint() != model.backbone.fingerprint():
         raise InputError(
-            f"{path} was made with the backbone {model.backbone.card.architecture}, and its features are no use with "
-            f"{name}: leave --backbone out, or make a new model"
+            f"{path} was made with the backbone {model.backbone.card.architecture} and cannot continue with "
+            f"{name}: leave out --backbone, or create a new model"
         )
 
 
 def say_knows(path: Path, model: ImageModel) -> str:
-    """What a model knows, in one line."""
+    """Describe in one line what a model knows."""
     return f"{path} knows {len(model.classes)} classes from {sum(model.counts.values())} images"
 
 
-def way_with_broken(skip: bool) -> str:
-    """The answer to ``--skip-broken``."""
+def broken_option(skip: bool) -> str:
+    """Turn ``--skip-broken`` into the option ``broken`` of the models."""
     return "skip" if skip else "stop"
 
 
 def say_broken(broken: Sequence[str]) -> None:
-    """Count the files that were skipped, and name the first of them."""
+    """Print the first of the skipped files, and how many there are."""
     for reason in broken[:_MOST_NAMED]:
         note(f"skipped: {reason}")
     if len(broken) > _MOST_NAMED:
@@ -93,13 +117,13 @@ def say_broken(broken: Sequence[str]) -> None:
 
 
 def note(text: str) -> None:
-    """One line on stderr."""
+    """Print one line to stderr."""
     typer.echo(text, err=True)
 
 
 def named_images(names: Sequence[str]) -> tuple[Path, ...]:
-    """Image files by path, folder or quoted pattern; ``-`` stands for names on stdin, one a line."""
-    from dsal.data.folder import find_images
+    """Find image files by path, folder or quoted pattern; ``-`` means names on stdin, one per line."""
+    from dsal.data.folder import find_images, passed_over_text
 
     given: list[str] = []
     for name in names:
@@ -109,8 +133,12 @@ def named_images(names: Sequence[str]) -> tuple[Path, ...]:
         is_pattern = has_magic(name) and not Path(name).exists()
         matches = sorted(glob(name, recursive=True)) if is_pattern else [name]  # noqa: PTH207 (absolute ones, too)
         if not matches:
-            raise InputError(f"no file fits the pattern {name!r}")
+            raise InputError(f"no file matches the pattern {name!r}")
         found += map(Path, matches)
     if not found:
-        raise InputError("no image was named")
-    return find_images(found)
+        raise InputError("no image given")
+    passed = Counter[str]()
+    images = find_images(found, passed)
+    if passed:
+        note(f"passed over: {passed_over_text(passed)}")
+    return images

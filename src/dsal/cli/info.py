@@ -10,10 +10,10 @@ import typer
 
 
 def info(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="File that `dsal learn` has written.")],
-    json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model file written by `dsal learn`.")],
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Show the classes a model knows, the images it has seen of each, its parts and sizes."""
+    """Show the classes of a model, the number of images of each, and its settings and sizes."""
     from dsal.images.reader import read_facts
 
     facts = read_facts(model)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsal.cli.image_model import Device, SkipBroken, Wait
+from dsal.cli.image_model import Device, SkipBroken, Source, Wait
 from dsal.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def learn(
-    source: Annotated[Path, typer.Argument(metavar="FOLDER", help="FOLDER/<class>/*, or a CSV of path,label.")],
-    model: Annotated[Path, typer.Option(help="The model: made if it is not there, else taught more.")],
+    source: Source,
+    model: Annotated[Path, typer.Option(help="The model file; created if it does not exist.")],
     backbone: Annotated[
         str | None,
         typer.Option(
@@ -34,27 +34,26 @@ def learn(
         ),
     ] = None,
     gamma: Annotated[
-        str | None, typer.Option(help="Ridge of a new model: a number, or auto.", show_default="100")
+        str | None, typer.Option(help="Ridge penalty of a new model: a number, or auto.", show_default="100")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Of the expansion of a new model.", show_default="0")] = None,
-    again: Annotated[
-        bool, typer.Option("--again", help="Learn images that were learned before once more; they count twice.")
-    ] = False,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the random expansion of a new model.", show_default="0")
+    ] = None,
+    again: Annotated[bool, typer.Option("--again", help="Learn known images a second time; they count twice.")] = False,
     wait: Wait = None,
     skip_broken: SkipBroken = False,
     device: Device = "auto",
 ) -> None:
-    """Learn new classes, or more images of known ones, in one phase; no image is kept.
+    """Learn new classes, or more images of known classes, in one phase. No image is kept.
 
-    Images that were learned before are recognised by their content and left out, so a folder that grows can be learned
-    again. The model file is replaced when all is learned, in one step: if anything goes wrong, it is what it was.
+    Images that were learned before are recognised by their content and skipped, so you can learn a growing folder
+    again and again. The model file is replaced in one step at the end; if anything goes wrong, it is unchanged.
     """
     from dsal.data.folder import passed_over_text, read_files
     from dsal.images.lock import model_lock
     from dsal.store import check_writable
 
-    if model.exists():
-        check_writable(model)
+    check_writable(model)
     files = read_files(source)
     own: dict[str, Any] = {"expansion_size": expansion_size, "gamma": _gamma(gamma), "random_state": seed}
     given = {name: value for name, value in own.items() if value is not None}
@@ -62,7 +61,7 @@ def learn(
     from dsal.backbones.hub import DEFAULT
     from dsal.classifier import DSALClassifier
     from dsal.cli.display import Display
-    from dsal.cli.image_model import check_backbone, load_model, say_broken, way_with_broken
+    from dsal.cli.image_model import broken_option, check_backbone, load_model, say_broken
     from dsal.distributed import current
     from dsal.images.model import DEFAULTS, ImageModel
     from dsal.training import choose_device
@@ -71,11 +70,11 @@ def learn(
     with ExitStack() as stack:
         if team.leads:
             stack.enter_context(model_lock(model, wait))
-        if team.told(model.exists):
+        if team.broadcast_result(model.exists):
             taught = load_model(model, device)
             if given:
                 raise InputError(
-                    f"{model} is there already: expansion size, gamma and seed are fixed when a model is made"
+                    f"{model} exists already: expansion size, gamma and seed can only be set for a new model"
                 )
             if backbone is not None:
                 check_backbone(taught, backbone, model)
@@ -83,8 +82,8 @@ def learn(
             classifier = DSALClassifier(**{**DEFAULTS, **given})
             taught = ImageModel(backbone or DEFAULT, classifier, choose_device(device))
         with display.preparation() as progress:
-            way = way_with_broken(skip_broken)
-            lesson = taught.learn(files, again=again, broken=way, progress=partial(progress, "reading images"))
+            broken = broken_option(skip_broken)
+            lesson = taught.learn(files, again=again, broken=broken, progress=partial(progress, "reading images"))
         if not team.leads:
             return
         if lesson.images:
@@ -100,7 +99,7 @@ def learn(
     if not math.isnan(lesson.loo_accuracy):
         typer.echo(f"leave-one-out accuracy of the new images (main stream): {100 * lesson.loo_accuracy:.1f}%")
     elif lesson.images:
-        typer.echo("no leave-one-out accuracy yet: that takes two classes, and a class with two images")
+        typer.echo("no leave-one-out accuracy yet: it needs two classes, and a class with two images")
 
 
 def _gamma(value: str | None) -> float | str | None:
@@ -118,8 +117,8 @@ def _say(lesson: Lesson) -> None:
     if lesson.known_classes:
         typer.echo(f"more images of: {', '.join(lesson.known_classes)}")
     if lesson.repeated:
-        typer.echo(f"{lesson.repeated} images were learned before and left out (--again to count them twice)")
+        typer.echo(f"{lesson.repeated} images were learned before and skipped (--again counts them twice)")
     for path, now, then in lesson.moved[:10]:
-        typer.echo(f"{path} was learned as {then}, not {now}, and left out")
+        typer.echo(f"{path} was learned as {then}, not {now}, and skipped")
     if lesson.moved:
-        typer.echo(f"{len(lesson.moved)} images were learned under another name: dsal relabel corrects them")
+        typer.echo(f"{len(lesson.moved)} images were learned under another label: dsal relabel corrects them")

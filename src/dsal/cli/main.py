@@ -1,9 +1,9 @@
-"""The command ``dsal``, and what a script sees of it.
+"""The command ``dsal``: its subcommands, output streams and exit codes.
 
 Results go to stdout, progress and errors to stderr. Exit codes: 0 done; 2 a wrong option, name or value; 1 anything
 else that went wrong; 130 stopped with Ctrl-C.
 
-Commands import what they need when they run, so that ``dsal --help`` is quick.
+Commands import what they need when they run, so that ``dsal --help`` is fast.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import typer
 
 from dsal import __version__
 from dsal.cli.bench import bench
+from dsal.cli.child import end_with_parent
 from dsal.cli.compare import compare
 from dsal.cli.correct import drop, relabel, rename, undo
 from dsal.cli.evaluate import evaluate
@@ -23,6 +24,7 @@ from dsal.cli.extract import extract
 from dsal.cli.forget import forget
 from dsal.cli.info import info
 from dsal.cli.learn import learn
+from dsal.cli.limits import out_of_memory
 from dsal.cli.merge import merge
 from dsal.cli.predict import predict
 from dsal.cli.pretrain import pretrain
@@ -30,6 +32,7 @@ from dsal.cli.report import report
 from dsal.cli.reproduce import reproduce
 from dsal.cli.run import run
 from dsal.cli.serve import serve
+from dsal.cli.suggest import suggest
 from dsal.cli.together import alone, together
 from dsal.cli.tune import tune
 from dsal.errors import DSALError, InputError
@@ -46,7 +49,7 @@ app.command()(together(pretrain))
 app.command()(together(extract))
 app.command()(alone(report))
 app.command(rich_help_panel="Own images")(together(learn))
-for _command in (predict, evaluate, info, undo, rename, drop, relabel, merge, forget, export, serve):
+for _command in (predict, evaluate, suggest, info, undo, rename, drop, relabel, merge, forget, export, serve):
     app.command(rich_help_panel="Own images")(alone(_command))
 app.command()(alone(reproduce))
 app.command()(alone(tune))
@@ -69,9 +72,16 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line of this process and leave with its exit code."""
+    """Run the command line of this process and exit with its code."""
+    end_with_parent()
     try:
         app()
     except (DSALError, OSError) as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(2 if isinstance(error, InputError) else 1)
+    except (MemoryError, ImportError, RuntimeError, SystemError) as error:
+        if not out_of_memory(error):
+            raise
+        reason = str(error).strip().partition("\n")[0]
+        typer.echo(f"error: out of memory{f': {reason}' if reason else ''}", err=True)
+        sys.exit(1)

@@ -12,15 +12,19 @@ from dsal.errors import InputError
 
 
 def merge(
-    models: Annotated[list[Path], typer.Argument(metavar="MODEL MODEL...", help="Files of `dsal learn`.")],
-    out: Annotated[Path, typer.Option(help="The model to write; may be one of them.")],
-    again: Annotated[bool, typer.Option("--again", help="Let images that several models learned count twice.")] = False,
+    models: Annotated[
+        list[Path], typer.Argument(metavar="MODEL MODEL...", help="Model files written by `dsal learn`.")
+    ],
+    out: Annotated[Path, typer.Option(help="The model file to write; may be one of the inputs.")],
+    again: Annotated[
+        bool, typer.Option("--again", help="Count images that several models have learned once for each.")
+    ] = False,
     wait: Wait = None,
 ) -> None:
-    """Merge models that were taught in different places into one that knows what all of them know.
+    """Merge models that were taught in different places.
 
-    They need the same backbone, expansion size and seed. The main stream becomes exactly that of all images together;
-    the compensation stream is close to it, not equal.
+    They need the same backbone, expansion size and seed. The main stream is then exactly that of all images together;
+    the compensation stream is close, but not equal.
     """
     from dsal.images.lock import model_lock
     from dsal.store import check_writable
@@ -28,7 +32,7 @@ def merge(
     if out.exists():
         check_writable(out)
     if len(models) < 2:
-        raise InputError("merging takes two models or more")
+        raise InputError("give at least two models to merge")
     if len({path.resolve() for path in models}) < len(models):
         raise InputError("a model cannot merge with itself: its images would count twice")
     for path in models:
@@ -44,4 +48,4 @@ def merge(
             merged.merge(load_model(path), again=again)
         merged.save(out)
     typer.echo(say_knows(out, merged))
-    typer.echo("probabilities and novelty are estimated from the sums of both; the next lesson measures them again")
+    typer.echo("probabilities and novelty are estimated from the merged sums; the next lesson measures them again")

@@ -12,6 +12,7 @@ from dsal.errors import InputError, UnknownNameError
 from dsal.evaluation.config import flat
 from dsal.evaluation.experiment import Experiment, option_hints
 from dsal.hints import fit
+from dsal.methods import METHODS
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -31,7 +32,7 @@ QUICK: Mapping[str, Any] = {"expansion_size": 1024, "phases": 5}
 
 @dataclass(frozen=True, kw_only=True)
 class Handling:
-    """How to run an experiment, none of which can change its results."""
+    """How to run an experiment; except for the presets, none of it changes the results."""
 
     out: str | None = None
     resume: bool = False
@@ -44,10 +45,10 @@ class Handling:
 
 
 def read_assignments(texts: Iterable[str]) -> dict[str, Any]:
-    """Options of a method from texts like ``power=0.5``, by their Python names; what is no TOML value is text.
+    """Parse options of a method from texts like ``power=0.5``, by their Python names; what is not TOML is text.
 
     Raises:
-        InputError: a text is no assignment, or what it names is no option of a method.
+        InputError: a text is not an assignment, or sets an option of the run.
     """
     table = {}
     for text in texts:
@@ -58,32 +59,52 @@ def read_assignments(texts: Iterable[str]) -> dict[str, Any]:
     return _of_method(table)
 
 
-def read_options(path: Path) -> dict[str, Any]:
-    """The options of a TOML file, those of the method (table ``[method]``) among the others, by their Python names.
+def read_comparison(path: Path) -> dict[str, Any]:
+    """Read the options of a comparison from a TOML file.
+
+    Its table ``[method]`` has options for all methods that accept them (``shared``), and a subtable for each method
+    that has options of its own, such as ``[method.lwf]`` (``own``).
 
     Raises:
-        InputError: the file is not there or not TOML, or the table holds what is no option of a method.
+        InputError: the file is missing or not TOML, or contains something that is not an option.
+        UnknownNameError: it has options of a method that does not exist.
     """
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read the configuration {path}: {error}") from error
+    table = _read(path)
+    methods = table.pop("method", {})
+    own = {name: _of_method(options) for name, options in methods.items() if isinstance(options, dict)}
+    shared = _of_method({name: value for name, value in methods.items() if not isinstance(value, dict)})
+    known = {option for name in METHODS.names() for option in option_hints(name)}
+    for name in shared:
+        if name not in known:
+            raise UnknownNameError("option of a method", name.replace("_", "-"), known)
+    for name in own:
+        METHODS.get(name)
+    return {**{_name(key): value for key, value in table.items()}, "shared": shared, "own": own}
+
+
+def read_options(path: Path) -> dict[str, Any]:
+    """Read the options of a TOML file by their Python names, those of the method (table ``[method]``) included.
+
+    Raises:
+        InputError: the file is missing or not TOML, or the table contains an option of the run.
+    """
+    table = _read(path)
     if isinstance(table.get("method"), dict):
         table["method"] = _of_method(table["method"])
     return {_name(key): value for key, value in flat(table).items()}
 
 
 def combine(given: Mapping[str, Any], filed: Mapping[str, Any]) -> tuple[Experiment, Handling]:
-    """Options of the command line over those of a file, over a preset, over the defaults.
+    """Combine options: the command line overrides a file, which overrides a preset, which overrides the defaults.
 
     Raises:
-        InputError: an option is neither of the run nor of its method (the nearest is named), or of another type.
+        InputError: an option belongs neither to the run nor to its method, or has the wrong type.
     """
     asked = {**filed, **given}
     run = {name: _checked(name, value) for name, value in asked.items() if name in _HINTS}
     handling = Handling(**{name: run.pop(name) for name in list(run) if name in _HANDLING})
     if handling.paper and handling.quick:
-        raise InputError("--paper and --quick exclude each other")
+        raise InputError("use either --paper or --quick, not both")
     preset = PAPER if handling.paper else QUICK if handling.quick else {}
     taken = option_hints(run.get("method", Experiment.method))
     for name in asked:
@@ -100,12 +121,19 @@ _EXPERIMENT = {name: hint for name, hint in get_type_hints(Experiment).items() i
 _HINTS = {**_EXPERIMENT, **_HANDLING}
 
 
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read the configuration {path}: {error}") from error
+
+
 def _name(key: str) -> str:
     return key.replace("-", "_")
 
 
 def _value(text: str) -> Any:
-    """What a text means in TOML; a number that TOML writes otherwise, such as .5; or the text itself."""
+    """Parse a text as TOML, or as a number that TOML writes differently, such as .5; else return the text."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except ValueError:
@@ -116,19 +144,19 @@ def _value(text: str) -> Any:
 
 
 def _of_method(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a method by their Python names; one that belongs to the run is refused."""
+    """Return options of a method by their Python names; raise :class:`InputError` if one belongs to the run."""
     named = {_name(key): value for key, value in table.items()}
     for name in named:
         if name in _HINTS:
             raise InputError(
                 f"{name.replace('_', '-')} is an option of the run, not of its method: "
-                "in a file it belongs above [method], on the command line it has a flag of its own"
+                "in a file put it above [method], on the command line use its own flag"
             )
     return named
 
 
 def _checked(name: str, value: Any) -> Any:
-    """The value as the option's type, where it can be meant."""
+    """Return the value as the option's type, converted if the meaning is clear."""
     if name == "seeds":
         return read_seeds(value)
     if name == "class_order" and type(value) is int:
@@ -137,7 +165,7 @@ def _checked(name: str, value: Any) -> Any:
 
 
 def read_seeds(value: Any) -> tuple[int, ...]:
-    """Seeds from a number, a list of numbers, or their text with commas.
+    """Parse seeds from a number, a list of numbers, or comma-separated text.
 
     >>> read_seeds("0,1,2"), read_seeds([4, 5]), read_seeds(7)
     ((0, 1, 2), (4, 5), (7,))
@@ -148,5 +176,5 @@ def read_seeds(value: Any) -> tuple[int, ...]:
     except (TypeError, ValueError):
         seeds = ()
     if len(seeds) != len(given) or min(seeds, default=0) < 0:
-        raise InputError(f"seeds must be numbers from 0 up, as in 0,1,2; got {value!r}")
+        raise InputError(f"seeds must be integers, 0 or more, as in 0,1,2; got {value!r}")
     return seeds

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsal.cli.image_model import Device, Model, SkipBroken, named_images, say_broken, way_with_broken
+from dsal.cli.image_model import Device, Model, NamedImages, SkipBroken, broken_option, named_images, say_broken
 from dsal.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,21 +21,20 @@ if TYPE_CHECKING:
 
 def predict(
     model: Model,
-    images: Annotated[
-        list[str],
-        typer.Argument(metavar="IMAGES...", help="Files, folders, quoted patterns ('*.jpg'), or - for names on stdin."),
-    ],
-    top_k: Annotated[int, typer.Option(help="How many of the most likely classes to give.")] = 5,
-    threshold: Annotated[float, typer.Option(help="Novelty above which an image counts as unknown.")] = 0.95,
-    json: Annotated[bool, typer.Option("--json", help="One JSON list on stdout, at the end.")] = False,
-    json_lines: Annotated[bool, typer.Option("--json-lines", help="One JSON object a line, as they are made.")] = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="One line for each image, as they are made.")] = False,
+    images: NamedImages,
+    top_k: Annotated[int, typer.Option(help="How many of the most likely classes to print.")] = 5,
+    threshold: Annotated[float, typer.Option(help="Report an image as unknown if its novelty is above this.")] = 0.95,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON list at the end.")] = False,
+    json_lines: Annotated[
+        bool, typer.Option("--json-lines", help="Print one JSON object per line, as soon as ready.")
+    ] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print one CSV line per image, as soon as ready.")] = False,
     skip_broken: SkipBroken = False,
     device: Device = "auto",
 ) -> None:
-    """Name images, or say that they look like nothing that was taught.
+    """Predict the class of images, or report them as unknown.
 
-    Novelty is the fraction of the images learned that look less strange than this one.
+    Novelty is the fraction of the learned images that look less unusual than this one.
     """
     if json + json_lines + as_csv > 1:
         raise InputError("choose one of --json, --json-lines and --csv")
@@ -44,10 +43,10 @@ def predict(
 
     check_question(top_k, threshold)
     skipped: list[str] = []
-    question = {"top_k": top_k, "threshold": threshold, "broken": way_with_broken(skip_broken)}
+    question = {"top_k": top_k, "threshold": threshold, "broken": broken_option(skip_broken)}
     answers = _answers(model, paths, device, skipped, question)
     if json:
-        typer.echo(json_.dumps([_record(answer) for answer in answers], indent=2, ensure_ascii=False))
+        typer.echo(json_.dumps([record_of(answer) for answer in answers], indent=2, ensure_ascii=False))
     elif as_csv:
         table = csv.writer(sys.stdout, lineterminator="\n")
         table.writerow(["path", "label", "score", "novelty", "novel"])
@@ -56,14 +55,14 @@ def predict(
             sys.stdout.flush()
     else:
         for answer in answers:
-            typer.echo(json_.dumps(_record(answer), ensure_ascii=False) if json_lines else _line(answer))
+            typer.echo(json_.dumps(record_of(answer), ensure_ascii=False) if json_lines else line_of(answer))
     say_broken(skipped)
 
 
 def _answers(
     model: Path, paths: tuple[Path, ...], device: str, skipped: list[str], question: dict[str, Any]
 ) -> Iterator[Prediction]:
-    """Answers as they are made; what could not be read goes to ``skipped``."""
+    """Yield answers as they are made; append what could not be read to ``skipped``."""
     from dsal.images.reader import ImageReader
 
     taught = ImageReader.load(model) if _on_cpu(device) else None
@@ -79,11 +78,12 @@ def _answers(
 
 
 def _on_cpu(device: str) -> bool:
-    """Whether the device is the CPU, or may be: PyTorch, which knows, is what a reader does without."""
+    """Return whether the device is, or may be, the CPU; only PyTorch would know, and a reader does without it."""
     return device == "cpu" or (device == "auto" and not Path("/proc/driver/nvidia").exists())
 
 
-def _record(answer: Prediction) -> dict[str, Any]:
+def record_of(answer: Prediction) -> dict[str, Any]:
+    """Return an answer as a JSON object: see docs/own-images.md."""
     return {
         "path": str(answer.path),
         "label": answer.label,
@@ -94,7 +94,8 @@ def _record(answer: Prediction) -> dict[str, Any]:
     }
 
 
-def _line(answer: Prediction) -> str:
+def line_of(answer: Prediction) -> str:
+    """Format an answer as one line for people."""
     ranked = "  ".join(f"{label} {score:.2f}" for label, score in answer.top_k)
     unknown = "unknown; nearest: " if answer.novel else ""
     return f"{answer.path}: {unknown}{ranked}  (novelty {answer.novelty:.2f})"

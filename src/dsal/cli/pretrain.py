@@ -13,27 +13,49 @@ if TYPE_CHECKING:
     import torch
 
     from dsal.cli.display import Display
-    from dsal.data import ImageData, Scenario
+    from dsal.data import Scenario
     from dsal.progress import Progress
     from dsal.training import BaseTraining
 
 
 def pretrain(
-    out: Annotated[Path, typer.Option(help="File of weights to write; its checkpoint is kept beside it.")],
-    dataset: Annotated[str, typer.Option(help="Image data set.")] = "cifar100",
-    data_root: Annotated[Path | None, typer.Option(help="Folder of the image data sets.", show_default=False)] = None,
-    download: Annotated[bool, typer.Option("--download", help="Fetch a data set that is not there.")] = False,
-    backbone: Annotated[str, typer.Option(help="Architecture.")] = "resnet32",
-    recipe: Annotated[str, typer.Option(help="How to train: strong, paper, imagenet, characters.")] = "strong",
+    out: Annotated[Path, typer.Option(help="File of weights to write; the checkpoint is written next to it.")],
+    dataset: Annotated[
+        str,
+        typer.Option(metavar="NAME|FOLDER", help="Image data set, or a folder with one subfolder of images per class."),
+    ] = "cifar100",
+    data_root: Annotated[Path | None, typer.Option(help="Folder with the image data sets.", show_default=False)] = None,
+    download: Annotated[bool, typer.Option("--download", help="Download the data set if it is missing.")] = False,
+    backbone: Annotated[
+        str | None, typer.Option(help="Architecture.", show_default="resnet32; resnet18 for images in files")
+    ] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(
+            help="How to train: strong, again, paper, characters; imagenet (the paper's), imagenet-strong.",
+            show_default="strong; imagenet for images in files",
+        ),
+    ] = None,
     epochs: Annotated[int | None, typer.Option(help="Epochs.", show_default="the recipe's")] = None,
     base_classes: Annotated[int | None, typer.Option(help="Classes to train on.", show_default="half of them")] = None,
-    class_order: Annotated[str, typer.Option(help="natural, or the seed of a permutation (1993).")] = "natural",
-    seed: Annotated[int, typer.Option(help="Initial weights, batches, augmentation, and what is held out.")] = 0,
-    held_out: Annotated[float, typer.Option(help="Share of the base training data to measure accuracy on.")] = 0.02,
-    size: Annotated[int, typer.Option(help="Side in pixels of images that are in files (ImageNet).")] = 224,
-    flip: Annotated[bool, typer.Option(help="Features as the mean of those of an image and its mirror image.")] = True,
+    class_order: Annotated[str, typer.Option(help="natural, or the seed of a permutation, such as 1993.")] = "natural",
+    seed: Annotated[int, typer.Option(help="Seed of weights, batches, augmentation and held-out images.")] = 0,
+    held_out: Annotated[
+        float, typer.Option(help="Fraction of the base training data held out to measure accuracy.")
+    ] = 0.02,
+    size: Annotated[int, typer.Option(help="Side of the images in pixels; smaller images are not enlarged.")] = 224,
+    jitter: Annotated[float | None, typer.Option(help="Colour jitter, 0 to 1.", show_default="the recipe's")] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Threads that read image files.", show_default="number of processors")
+    ] = None,
+    checkpoint_minutes: Annotated[float, typer.Option(help="Save the state this often within an epoch.")] = 5.0,
+    flip: Annotated[bool, typer.Option(help="Average the features of an image and its mirror image.")] = True,
     start: Annotated[Path | None, typer.Option(help="File of weights to start from.", show_default="random")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint.")] = False,
+    teacher: Annotated[
+        Path | None,
+        typer.Option(help="Weights to distil from, if the recipe distils.", show_default=False),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
     precision: Annotated[str, typer.Option(help="auto, float32, bfloat16, float16.")] = "auto",
     compiled: Annotated[
@@ -43,15 +65,17 @@ def pretrain(
         bool, typer.Option("--sync-batchnorm", help="Under torchrun: normalise over the images of all processes.")
     ] = False,
 ) -> None:
-    """Train a backbone on the base classes, once; a killed training goes on with --resume, to the same weights.
+    """Train a backbone on the base classes; --resume continues an interrupted training, to the same weights.
 
     The weights are those of the last epoch (or the recipe's average), never chosen by accuracy.
     """
     from dataclasses import replace
 
+    import torch
+
     from dsal.backbones import load_backbone, save_backbone
     from dsal.cli.display import Display
-    from dsal.data import Scenario, load_dataset
+    from dsal.data import FileData, Scenario, load_dataset
     from dsal.distributed import current
     from dsal.errors import InputError
     from dsal.evaluation.provenance import environment
@@ -62,43 +86,45 @@ def pretrain(
     check_writable(out)
     display, team = Display(), current()
     checkpoint = out.with_name(out.name + ".checkpoint")
-    stopped = team.told(checkpoint.exists)
+    stopped = team.broadcast_result(checkpoint.exists)
     if stopped and not resume:
-        raise InputError(f"{checkpoint} is left from a stopped training: go on with --resume, or remove it")
-    chosen = RECIPES.get(recipe)
-    chosen = chosen if epochs is None else replace(chosen, epochs=epochs)
+        raise InputError(f"{checkpoint} is left from an interrupted training: continue with --resume, or remove it")
     with display.preparation() as progress:
         with team.leader_first():
             data = load_dataset(dataset, data_root, download, partial(progress, f"fetching {dataset}"))
         classes = len(data.class_names)
         scenario = Scenario.deal(classes, base=base_classes, phases=int(base_classes != classes), order=class_order)
-        train, test = (
-            part.take(_base_rows(part.labels, scenario)).at(size, 3).in_memory(partial(progress, "reading images"))
-            for part in (data.train, data.test)
-        )
-    where = choose_device(device)
+        train, test = (part.take(_base_rows(part.labels, scenario)).at(size, 3) for part in (data.train, data.test))
+    in_files, where = isinstance(train, FileData), choose_device(device)
+    chosen = RECIPES.get(recipe or ("imagenet" if in_files else "strong"))
+    asked = {"epochs": epochs, "jitter": jitter}
+    chosen = replace(chosen, **{name: value for name, value in asked.items() if value is not None})  # type: ignore[arg-type]
     training = BaseTraining(
         train,
-        dataset=dataset,
+        dataset=data.name,
         classes=scenario.labels(0),
         class_order=class_order,
-        architecture=backbone,
+        architecture=backbone or ("resnet18" if in_files else "resnet32"),
         recipe=chosen,
         seed=seed,
         held_out=held_out,
         start=None if start is None else load_backbone(start),
+        teacher=None if teacher is None else load_backbone(teacher),
         flip=flip,
         device=where,
         precision=choose_precision(precision, where),
         compiled=where.type == "cuda" if compiled is None else compiled,
         sync_batchnorm=sync_batchnorm,
         team=team,
+        workers=workers,
     )
     if stopped:
         load_checkpoint(checkpoint, training)
-        display.note(f"going on after epoch {len(training.history)} of {chosen.epochs}")
-    _follow(training, checkpoint, display)
-    accuracy = training.accuracy(_by_position(test, scenario, where))
+        step = training.fit.done % training.fit.steps_per_epoch
+        inside = f", step {step} of {training.fit.steps_per_epoch}" if step else ""
+        display.note(f"continuing after epoch {len(training.history)} of {chosen.epochs}{inside}")
+    _follow(training, checkpoint, checkpoint_minutes, display)
+    accuracy = training.accuracy(test.relabel(torch.from_numpy(scenario.positions(test.labels))))
     record = {"command": " ".join(["dsal", *sys.argv[1:]]), "base_test_accuracy": accuracy, **environment(team)}
     trained = training.backbone(record)
     if not team.leads:
@@ -109,20 +135,39 @@ def pretrain(
     display.note(f"weights in {out}")
 
 
-def _follow(training: BaseTraining, checkpoint: Path, display: Display) -> None:
-    """Train to the end: a bar that moves with every step, a line and a checkpoint for every epoch."""
+def _follow(training: BaseTraining, checkpoint: Path, minutes: float, display: Display) -> None:
+    """Train to the end, with a bar that moves with every step, and a line and a checkpoint per epoch."""
+    import time
+
+    import torch
+
     from dsal.training import save_checkpoint
 
+    steps, saved = training.fit.steps_per_epoch, time.monotonic()
+
+    def due() -> bool:
+        """Return whether rank 0 says that a checkpoint is due."""
+        late = torch.tensor([time.monotonic() - saved >= 60 * minutes], dtype=torch.uint8)
+        training.team.broadcast_(late)
+        return bool(late)
+
+    def save() -> None:
+        nonlocal saved
+        training.fit.gather_sums_()
+        if training.team.leads:
+            save_checkpoint(checkpoint, training)
+        saved = time.monotonic()
+
     with display.bar() as bar:
-        steps = training.fit.steps_per_epoch
-        task = bar.add_task("", total=training.recipe.epochs * steps, completed=len(training.history) * steps)
+        task = bar.add_task("", total=training.fit.total, completed=training.fit.done)
 
         def on_step(now: Progress) -> None:
             bar.update(task, completed=now.done, description=now.note)
+            if now.done % steps and due():
+                save()
 
         for result in training.epochs(on_step):
-            if training.team.leads:
-                save_checkpoint(checkpoint, training)
+            save()
             held_out = result.held_out_accuracy
             display.note(
                 f"epoch {result.epoch:>3}/{result.epochs}  loss {result.loss:.3f}  training {result.accuracy:5.2f}%  "
@@ -132,16 +177,7 @@ def _follow(training: BaseTraining, checkpoint: Path, display: Display) -> None:
 
 
 def _base_rows(labels: torch.Tensor, scenario: Scenario) -> torch.Tensor:
-    """Rows of the images of the base classes."""
+    """Return the rows of images of the base classes."""
     import torch
 
     return torch.from_numpy(scenario.phase_rows(labels, 0))
-
-
-def _by_position(data: ImageData, scenario: Scenario, device: torch.device) -> ImageData:
-    """The images on the device, labelled by position in the class order."""
-    import torch
-
-    from dsal.data import ImageData
-
-    return ImageData(data.images.to(device), torch.from_numpy(scenario.positions(data.labels)).to(device))

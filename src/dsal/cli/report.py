@@ -1,4 +1,4 @@
-"""``dsal report``: one page about one or more runs."""
+"""``dsal report``: an HTML page about one or more runs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import typer
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders that `dsal run --out` has written.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders written by `dsal run --out`.")],
     out: Annotated[
-        Path | None, typer.Option(help="Folder of the report.", show_default="DIR, or ./report for several")
+        Path | None, typer.Option(help="Folder for the report.", show_default="DIR, or ./report for several")
     ] = None,
 ) -> None:
-    """Write one self-contained HTML page, and its figures as PNG and PDF."""
+    """Write a self-contained HTML report of one or more runs, and its figures as PNG and PDF."""
     from dsal.report.page import build_report
 
     folder = out or (runs[0] if len(runs) == 1 else Path("report"))

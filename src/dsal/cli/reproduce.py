@@ -1,11 +1,20 @@
-"""``dsal reproduce``: the paper's tables and figures, in one command that can be stopped and called again."""
+"""``dsal reproduce``: the paper's tables and figures, in one command that can be interrupted and run again."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from dsal.cli.display import Display
+    from dsal.data import DataSet
+    from dsal.experiments.forecast import Cost
+    from dsal.experiments.plan import Plan
+
+WEIGHTS, FEATURES = "backbone.safetensors", "features"
+"""What a reproduction from images creates first in its folder."""
 
 
 def reproduce(
@@ -13,54 +22,206 @@ def reproduce(
         list[str] | None,
         typer.Argument(metavar="[table1|table2|fig3|fig4|fig5|fig6|all]...", help="What to reproduce; all by default."),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder of the reproduction; what it holds is not done again.")] = Path(
+    out: Annotated[Path, typer.Option(help="Folder for the results; what it contains is not computed again.")] = Path(
         "reproduction"
     ),
-    dataset: Annotated[str, typer.Option(help="Features of CIFAR-100: embedded, or a file.")] = "cifar100-features",
+    dataset: Annotated[
+        str,
+        typer.Option(
+            metavar="FEATURES|NAME|FOLDER",
+            help="Features (embedded, a file or a folder), or images: imagenet, imagenet100, or your own folder.",
+        ),
+    ] = "cifar100-features",
     characters: Annotated[
-        str | None, typer.Option(help="Features of Omniglot, for Fig. 6.", show_default="omniglot-features if there")
+        str | None,
+        typer.Option(help="Features of Omniglot, for Fig. 6.", show_default="omniglot-features if available"),
     ] = None,
-    data_root: Annotated[
-        Path | None, typer.Option(help="Folder with the images of CIFAR-100, for Fig. 3.", show_default=False)
+    data_root: Annotated[Path | None, typer.Option(help="Folder with the image data sets.", show_default=False)] = None,
+    comparison: Annotated[
+        Path | None,
+        typer.Option(help="comparison.json of methods that train a network, for Table 1.", show_default=False),
     ] = None,
-    expansion_size: Annotated[int | None, typer.Option(help="d_B for CIFAR-100.", show_default="8192")] = None,
+    expansion_size: Annotated[
+        int | None, typer.Option(help="d_B.", show_default="8192; 16384 for ImageNet, as in the paper")
+    ] = None,
     seeds: Annotated[str | None, typer.Option(help="Seeds of the projection.", show_default="0,1,2")] = None,
     activations: Annotated[
         str | None, typer.Option(help="Activations of Fig. 5.", show_default="gelu,hardswish,mish,sigmoid,tanh")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A tiny version of everything, to see it work.")] = False,
+    weights: Annotated[
+        str | None,
+        typer.Option(help="From images: backbone to use instead of training one.", rich_help_panel="From images"),
+    ] = None,
+    recipe: Annotated[
+        str, typer.Option(help="How to train the backbone: see dsal pretrain.", rich_help_panel="From images")
+    ] = "imagenet",
+    epochs: Annotated[
+        int | None,
+        typer.Option(help="Epochs of base training.", show_default="the recipe's", rich_help_panel="From images"),
+    ] = None,
+    size: Annotated[int, typer.Option(help="Side of the images in pixels.", rich_help_panel="From images")] = 224,
+    features: Annotated[
+        str, typer.Option(help="Kind of features; last is the paper's.", rich_help_panel="From images")
+    ] = "last",
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Only estimate time, memory and disk, from rates measured in a minute.")
+    ] = False,
 ) -> None:
     """Reproduce tables and figures of the paper; results, figures and pages go to a folder.
 
-    Call it again to go on after it was stopped. Progress goes to stderr, the paths of the pages to stdout.
+    Given images, it first trains a backbone on the base classes and extracts features. Run it again to continue after
+    an interruption. Progress goes to stderr, the paths of the pages to stdout.
     """
     from dsal.cli.display import Display
     from dsal.cli.options import read_seeds
-    from dsal.data import feature_set_names
+    from dsal.data import DATASETS, feature_set_names, load_dataset
+    from dsal.data.dataset import is_image_folder
+    from dsal.data.shards import is_sharded
     from dsal.experiments.document import write_documents
-    from dsal.experiments.plan import Plan
+    from dsal.experiments.plan import Plan, paper_options
     from dsal.experiments.plan import quick as quick_plan
     from dsal.experiments.reproduction import reproduce as steps_of
 
     display = Display()
     embedded = "omniglot-features"
-    if characters is None and embedded in feature_set_names():
+    from_images = dataset in DATASETS.names() or (is_image_folder(dataset) and not is_sharded(Path(dataset)))
+    options: dict[str, Any] = {}
+    data = load_dataset(dataset, data_root) if from_images else None
+    if data is not None:
+        options = {**paper_options(data.name, len(data.class_names)), "dataset": str(out / FEATURES)}
+        if quick:
+            options = {**options, **_fewer(options)}
+    elif characters is None and embedded in feature_set_names():
         characters = embedded
-    options: dict[str, Any] = {
+    options = {
         "dataset": dataset,
+        **options,
         "characters": characters,
         "data_root": None if data_root is None else str(data_root),
+        "comparison": None if comparison is None else str(comparison),
         **({} if expansion_size is None else {"expansion_size": expansion_size}),
         **({} if seeds is None else {"seeds": read_seeds(seeds)}),
         **({} if activations is None else {"activations": tuple(activations.split(","))}),
     }
-    plan = quick_plan(**options) if quick else Plan(**options)
-    if characters is None:
-        display.note(f"Fig. 6 is on CIFAR-100 alone: {embedded} are not there")
+    chosen = quick_plan(**options) if quick else Plan(**options)
+    what = what or ["all"]
+    if plan:
+        _forecast(what, chosen, data, weights, recipe, epochs, size, features, display)
+        return
+    if data is not None:
+        _features(out, dataset, data_root, weights, recipe, epochs, size, features)
+    elif characters is None:
+        display.note(f"Fig. 6 is on CIFAR-100 only: {embedded} is not available")
     with display.bar() as bar:
         task = bar.add_task("training", total=None)
-        for step in steps_of(what or ["all"], plan, out):
+        for step in steps_of(what, chosen, out):
             display.note(f"{step.done}/{step.total}  {step.title}")
             bar.update(task, completed=step.done, total=step.total)
     for path in write_documents(out):
         typer.echo(path)
+
+
+def _fewer(options: dict[str, Any]) -> dict[str, Any]:
+    """Return options with only the first two values of K and a small d_B."""
+    return {"expansion_size": 256, "phases": options["phases"][:2], "growing": options["growing"][:2]}
+
+
+def _features(
+    out: Path,
+    dataset: str,
+    data_root: Path | None,
+    weights: str | None,
+    recipe: str,
+    epochs: int | None,
+    size: int,
+    features: str,
+) -> None:
+    """Train the backbone and extract its features, unless that is already done."""
+    from dsal.cli.extract import extract
+    from dsal.cli.pretrain import pretrain
+    from dsal.data.shards import is_sharded
+
+    source: dict[str, Any] = {"dataset": dataset, "data_root": data_root}
+    trained = out / WEIGHTS
+    if weights is None and not trained.exists():
+        again = trained.with_name(trained.name + ".checkpoint").exists()
+        pretrain(out=trained, **source, recipe=recipe, epochs=epochs, size=size, flip=False, resume=again)
+    if not is_sharded(out / FEATURES):
+        extract(weights=weights or str(trained), out=out / FEATURES, **source, features=features)
+
+
+def _forecast(
+    what: list[str],
+    plan: Plan,
+    data: DataSet | None,
+    weights: str | None,
+    recipe: str,
+    epochs: int | None,
+    size: int,
+    features: str,
+    display: Display,
+) -> None:
+    """Measure this machine and print the estimated time, memory and disk."""
+    from dataclasses import replace
+
+    from dsal.backbones.hub import open_backbone
+    from dsal.data import Scenario
+    from dsal.evaluation.experiment import Experiment, prepare
+    from dsal.experiments.forecast import extraction_cost, pretraining_cost, training_costs
+    from dsal.experiments.reproduction import chosen_items
+    from dsal.speed import measure
+    from dsal.training import RECIPES, choose_device
+
+    needs = [need for item in chosen_items(what) for need in item.needs(plan) if need.dataset == plan.dataset]
+    costs: list[Cost] = []
+    if data is not None:
+        device, asked = choose_device(), RECIPES.get(recipe)
+        if weights is None:
+            display.note("measuring base training")
+            scenario = Scenario.deal(len(data.class_names), phases=plan.phases[0])
+            asked = asked if epochs is None else replace(asked, epochs=epochs)
+            cost, backbone = pretraining_cost(data.at(size, 3), scenario, asked, "resnet18", device, None)
+            costs.append(cost)
+        else:
+            backbone = open_backbone(weights).to(device)
+        display.note("measuring the extraction of features")
+        costs.append(extraction_cost(data, backbone, features))
+        labels = data.train.labels.numpy(), data.test.labels.numpy()
+        classes, width = len(data.class_names), backbone.widths[features]
+    else:
+        setting = prepare(Experiment(dataset=plan.dataset, phases=plan.phases[0]), lambda what, done, total: None)
+        labels = setting.features.train_y, setting.features.test_y
+        classes, width = len(setting.data.class_names), setting.features.train_x.shape[1]
+    display.note("measuring linear algebra")
+    shape: dict[str, Any] = {"size": plan.expansion_size, "width": width, "labels": labels, "classes": classes}
+    costs += training_costs(needs, measure(), **shape)
+    for line in _table(costs):
+        typer.echo(line)
+
+
+def _table(costs: list[Cost]) -> list[str]:
+    """Return one line per step, and one for the total."""
+    lines = [f"{'':<56}{'time':>10}{'memory':>10}{'disk':>10}"]
+
+    def line(name: str, seconds: float, memory: int, disk: int) -> None:
+        lines.append(f"{name:<56}{_duration(seconds):>10}{memory / 1e9:>7.1f} GB{disk / 1e9:>7.2f} GB")
+
+    for cost in costs:
+        name = cost.name if cost.times == 1 else f"{cost.name}: {cost.times} trainings"
+        line(name, cost.times * cost.seconds, cost.memory, cost.times * cost.disk)
+    seconds, disk = sum(cost.times * cost.seconds for cost in costs), sum(cost.times * cost.disk for cost in costs)
+    line("total", seconds, max(cost.memory for cost in costs), disk)
+    return lines
+
+
+def _duration(seconds: float) -> str:
+    """Format a time in seconds, minutes, hours or days.
+
+    >>> _duration(42), _duration(4200), _duration(420000)
+    ('42 s', '1.2 h', '4.9 days')
+    """
+    for unit, length, most in (("s", 1, 100), ("min", 60, 60), ("h", 3600, 48)):
+        if seconds < most * length:
+            return f"{seconds / length:.0f} {unit}" if unit != "h" else f"{seconds / length:.1f} h"
+    return f"{seconds / 86400:.1f} days"

@@ -3,62 +3,49 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsal.cli import arguments
-from dsal.cli.arguments import HANDLING, METHOD, Flag, Text, flag, given, option
+from dsal.cli.arguments import EXPERIMENT, HANDLING, METHOD, Flag, Text, flag, given, option, takes
 
 if TYPE_CHECKING:
     from dsal.cli.options import Handling
     from dsal.evaluation.experiment import Experiment, Setting
 
 
+@takes(EXPERIMENT)
 def run(
     context: typer.Context,
-    dataset: arguments.Dataset = None,
-    data_root: arguments.DataRoot = None,
-    download: arguments.Download = None,
-    backbone: arguments.Backbone = None,
-    weights: arguments.Weights = None,
-    features: arguments.Features = None,
     method: Annotated[Text, option("Method to run.", "ds-al")] = None,
-    phases: Annotated[int | None, option("K, phases after the base phase.", "25")] = None,
-    base_classes: arguments.BaseClasses = None,
-    class_order: arguments.ClassOrder = None,
-    shots: arguments.Shots = None,
-    eval_every: arguments.EvalEvery = None,
-    seeds: arguments.Seeds = None,
+    phases: Annotated[int | None, option("K, the number of phases after the base phase.", "25")] = None,
     expansion: Annotated[Text, option("Kind of expansion.", "random", METHOD)] = None,
-    expansion_size: arguments.ExpansionSize = None,
     gamma: Annotated[Text, option("Ridge penalty, or auto.", "0.1", METHOD)] = None,
-    gamma_comp: Annotated[Text, option("Ridge penalty of the compensation, or auto.", "gamma", METHOD)] = None,
-    compensation: Annotated[Text, option("Compensation ratio C, or auto; 0 is ACIL.", "0.6", METHOD)] = None,
-    activation: Annotated[Text, option("Activation of the compensation.", "tanh", METHOD)] = None,
+    gamma_comp: Annotated[Text, option("Ridge penalty of the compensation stream, or auto.", "gamma", METHOD)] = None,
+    compensation: Annotated[Text, option("Compensation ratio C, or auto; 0 gives ACIL.", "0.6", METHOD)] = None,
+    activation: Annotated[Text, option("Activation of the compensation stream.", "tanh", METHOD)] = None,
     assignments: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="Any option of the method; the value as in TOML.",
+            help="Set any option of the method; the value is written as in TOML.",
             rich_help_panel=METHOD,
         ),
     ] = None,
-    paper: Annotated[Flag, flag("--paper", "The paper's values: d_B = 8192 and all.")] = None,
-    quick: Annotated[Flag, flag("--quick", "A small run that ends in seconds.")] = None,
-    config: Annotated[Path | None, option("TOML file of options; the command line overrides it.")] = None,
-    out: Annotated[Path | None, option("Folder of the run.", "runs/NAME", HANDLING)] = None,
-    resume: Annotated[Flag, flag("--resume", "Go on where a stopped run left off.", HANDLING)] = None,
-    checkpoint_seconds: arguments.CheckpointSeconds = None,
+    paper: Annotated[Flag, flag("--paper", "Use the paper's settings: d_B = 8192, gamma = 0.1, C = 0.6, tanh.")] = None,
+    quick: Annotated[Flag, flag("--quick", "A small run: K = 5, d_B = 1024.")] = None,
+    config: Annotated[Path | None, option("TOML file with options; command-line options take precedence.")] = None,
+    out: Annotated[Path | None, option("Folder for the results.", "runs/NAME", HANDLING)] = None,
+    resume: Annotated[Flag, flag("--resume", "Continue an interrupted run.", HANDLING)] = None,
     json: Annotated[Flag, flag("--json", "Print results.json instead of a table.", HANDLING)] = None,
-    report: arguments.Report = None,
-    tensorboard: Annotated[Flag, flag("--tensorboard", "Write TensorBoard events too.", HANDLING)] = None,
+    tensorboard: Annotated[Flag, flag("--tensorboard", "Also write TensorBoard events.", HANDLING)] = None,
+    **_: Any,
 ) -> None:
-    """Run one experiment: learn class by class, test after every phase, write results and a report.
+    """Run one experiment: learn phase by phase, test after every phase, write results and a report.
 
-    Results go to stdout, progress to stderr. Every option can also be set in the TOML file, by the same name; options
-    of the method are in its table [method], beside the method's own name.
+    Results go to stdout, progress to stderr. Every option can also be set in a TOML file (--config) under the same
+    name. The method and its options have a table of their own there: see docs/results.md.
     """
     from dsal.cli.options import combine, read_assignments, read_options
 
@@ -85,14 +72,14 @@ def _run(experiment: Experiment, handling: Handling) -> None:
     with display.preparation() as progress:
         setting = prepare(experiment, progress, team)
     out = Path(handling.out or _folder(setting))
-    if not (handling.resume and team.told(lambda: is_finished(setting, out))):
+    if not (handling.resume and team.broadcast_result(lambda: is_finished(setting, out))):
         steps = run_experiment(
             setting, out, resume=handling.resume, checkpoint_seconds=handling.checkpoint_seconds, team=team
         )
         try:
             display.follow(steps, setting)
         except KeyboardInterrupt:
-            display.note(f"stopped; go on with: dsal run --resume --out {out}")
+            display.note(f"stopped; continue with: dsal run --resume --out {out}")
             raise
     if not team.leads:
         return
@@ -108,12 +95,12 @@ def _run(experiment: Experiment, handling: Handling) -> None:
 
 
 def _folder(setting: Setting) -> Path:
-    """A name that the same configuration finds again: what it is, and a digest of all options."""
+    """Return a folder name that is always the same for a configuration: what it is, and a digest of all options."""
     import hashlib
     import re
     from json import dumps
 
     config = setting.config
     digest = hashlib.sha256(dumps(config, sort_keys=True).encode()).hexdigest()[:8]
-    name = re.sub(r"[^\w-]+", "-", setting.data.name)  # which may come from a stranger's file
+    name = re.sub(r"[^\w-]+", "-", setting.data.name)  # may come from an untrusted file
     return Path("runs") / f"{name}-{config['method']}-k{config['phases']}-{digest}"

@@ -13,26 +13,28 @@ from dsal.errors import InputError
 
 
 def serve(
-    models: Annotated[Path, typer.Option(help="Folder of the models; made if it is not there.")] = Path("models"),
-    host: Annotated[str, typer.Option(help="Address to listen at; any but this machine's own needs a token.")] = (
+    models: Annotated[Path, typer.Option(help="Folder with the models; created if missing.")] = Path("models"),
+    host: Annotated[str, typer.Option(help="Address to listen on; any but this machine's own needs a token.")] = (
         "127.0.0.1"
     ),
-    port: Annotated[int, typer.Option(help="Port; 0 for any that is free.")] = 8000,
+    port: Annotated[int, typer.Option(help="Port; 0 picks a free one.")] = 8000,
     token: Annotated[
         str | None,
-        typer.Option(envvar="DSAL_TOKEN", help="Token that requests must bring.", show_default="made if needed"),
+        typer.Option(envvar="DSAL_TOKEN", help="Token that requests must carry.", show_default="generated if needed"),
     ] = None,
     allow_host: Annotated[
-        list[str] | None, typer.Option(help="Name under which a proxy passes requests on; may be repeated.")
+        list[str] | None, typer.Option(help="Public host name, if behind a proxy; may be repeated.")
     ] = None,
-    backbone: Annotated[str, typer.Option(help="Of new models; as in `dsal learn`.")] = "efficientnet-lite0",
-    expansion_size: Annotated[int, typer.Option(help="d_B of new models; lessons take time with its square.")] = 2048,
-    max_batch: Annotated[int, typer.Option(help="Images that are predicted together.")] = 8,
-    max_wait_ms: Annotated[float, typer.Option(help="How long a prediction waits for others.")] = 4.0,
+    backbone: Annotated[str, typer.Option(help="Backbone of new models, as in `dsal learn`.")] = "efficientnet-lite0",
+    expansion_size: Annotated[
+        int, typer.Option(help="d_B of new models; the time for a lesson grows quadratically.")
+    ] = 2048,
+    max_batch: Annotated[int, typer.Option(help="Maximum number of images to predict together.")] = 8,
+    max_wait_ms: Annotated[float, typer.Option(help="Maximum time that a prediction waits for others.")] = 10.0,
 ) -> None:
-    """Serve the models of a folder: a page to teach and try them, an API to use them.
+    """Serve a folder of models: a web page to teach and try them, an API to use them.
 
-    Models are the files of `dsal learn`. No image is kept.
+    Models are files like those of `dsal learn`. No image is kept.
     """
     try:
         from dsal.serve.server import listen, run

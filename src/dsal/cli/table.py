@@ -1,4 +1,4 @@
-"""The results of a run on stdout: a table with the paper's figures beside, or the document itself."""
+"""Print the results of a run to stdout: a table with the paper's numbers, or the document itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dsal.evaluation.paper_numbers import Figure, PaperResult, is_the_papers_set
 
 
 def show_results(document: dict[str, Any], *, as_json: bool) -> None:
-    """Print the results for people or for machines."""
+    """Print the results as a table or as JSON."""
     if as_json:
         typer.echo(json.dumps(document, indent=1))
         return
@@ -23,7 +23,7 @@ def show_results(document: dict[str, Any], *, as_json: bool) -> None:
 
 
 def print_table(table: Table) -> None:
-    """Print to stdout; in a file or a pipe nothing is folded."""
+    """Print a table to stdout; in a file or pipe, lines are not wrapped."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 160
@@ -31,13 +31,13 @@ def print_table(table: Table) -> None:
 
 
 def results_table(document: dict[str, Any]) -> Table:
-    """The run in one row, and under it what the paper reports for its data set and K."""
+    """Build a table with the run in one row, and below it what the paper reports for its data set and K."""
     config, seeds = document["config"], document["seeds"]
     table = Table(
         *("", "average", "last", "base", "new", "forgetting", "seconds"),
         title=f"{Path(config['dataset']).name}, K = {config['phases']}, {len(seeds)} seed{'s' * (len(seeds) > 1)}",
         box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),  # with deviations it just fits into 80 columns
+        padding=(0, 1, 0, 0),  # with deviations it just fits 80 columns
         pad_edge=False,
     )
     for column in table.columns[1:]:
@@ -54,7 +54,7 @@ def results_table(document: dict[str, Any]) -> Table:
 
 
 def paper_rows(document: dict[str, Any]) -> list[PaperResult]:
-    """The paper's DS-AL and ACIL where it has them for this data set and K, with half of the classes as base."""
+    """Return the paper's DS-AL and ACIL if it has them for this data set and K, with half of the classes as base."""
     phases, origin = document["phases"], document["provenance"]
     known = is_the_papers_setting(document["config"], phases[0]["classes_seen"], phases[-1]["classes_seen"])
     if not known or origin["image_dataset"] is None:
@@ -68,19 +68,19 @@ def paper_rows(document: dict[str, Any]) -> list[PaperResult]:
 
 
 def averaged(config: dict[str, Any]) -> str:
-    """What the average is over, in words."""
+    """Describe what the average is over."""
     return f"phases 0..K, one in {config['eval_every']}" if "eval_every" in config else "phases 0..K"
 
 
 def spread_text(values: dict[str, Any] | None) -> str:
-    """A quantity over seeds, with its deviation where there are several."""
+    """Format a quantity over seeds, with its deviation if there are several."""
     if values is None:
         return "-"
     return figure_text(Figure(values["mean"], values["std"] if len(values["values"]) > 1 else None))
 
 
 def figure_text(figure: Figure | None) -> str:
-    """A figure of the paper."""
+    """Format a published number."""
     if figure is None:
         return "-"
     return f"{figure.value:.2f}" if figure.std is None else f"{figure.value:.2f}±{figure.std:.2f}"

@@ -1,4 +1,4 @@
-"""Commands that many processes carry out together, when ``torchrun`` starts them."""
+"""Commands that several processes run together when ``torchrun`` starts them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec
 
+from dsal.cli.limits import check_address_space
 from dsal.errors import InputError
 
 P = ParamSpec("P")
 
 
 def together(command: Callable[P, None]) -> Callable[P, None]:
-    """The command, with all processes joined while it runs; in a single process nothing is different."""
+    """Wrap a command so that all processes are joined while it runs; a single process runs it unchanged."""
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        check_address_space(command.__name__)
         if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-            command(*args, **kwargs)  # which may fail, or even end well, without the seconds that PyTorch takes
+            command(*args, **kwargs)  # may finish or fail without loading PyTorch, which takes seconds
             return
         from dsal.distributed import joined
 
@@ -29,10 +31,11 @@ def together(command: Callable[P, None]) -> Callable[P, None]:
 
 
 def alone(command: Callable[P, None]) -> Callable[P, None]:
-    """The command, refused where it would run in many processes, each of them unaware of the others."""
+    """Wrap a command so that it is refused in several processes, which would not know of each other."""
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        check_address_space(command.__name__)
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise InputError(f"dsal {command.__name__} runs in one process: start it without torchrun")
         command(*args, **kwargs)

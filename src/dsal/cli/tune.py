@@ -14,26 +14,24 @@ def tune(
     dataset: Annotated[
         str, typer.Option(help="Embedded features, a file of features, or an image data set.")
     ] = "cifar100-features",
-    data_root: Annotated[Path | None, typer.Option(help="Folder of the image data sets.", show_default=False)] = None,
+    data_root: Annotated[Path | None, typer.Option(help="Folder with the image data sets.", show_default=False)] = None,
     weights: Annotated[
         Path | None, typer.Option(help="File of backbone weights, for images.", show_default=False)
     ] = None,
-    phases: Annotated[int, typer.Option(help="K, phases after the base phase.")] = 25,
+    phases: Annotated[int, typer.Option(help="K, the number of phases after the base phase.")] = 25,
     base_classes: Annotated[
-        int | None, typer.Option(help="Classes of the base phase.", show_default="half of them")
+        int | None, typer.Option(help="Number of classes in the base phase.", show_default="half of them")
     ] = None,
-    class_order: Annotated[str, typer.Option(help="natural, or the seed of a permutation (1993).")] = "natural",
+    class_order: Annotated[str, typer.Option(help="natural, or the seed of a permutation, such as 1993.")] = "natural",
     expansion_size: Annotated[int, typer.Option(help="Width d_B of the expansion.")] = EXPANSION_SIZE,
-    activation: Annotated[str, typer.Option(help="Activation of the compensation.")] = "tanh",
+    activation: Annotated[str, typer.Option(help="Activation of the compensation stream.")] = "tanh",
     seed: Annotated[int, typer.Option(help="Seed of the projection.")] = 0,
-    check: Annotated[
-        bool, typer.Option("--check", help="Say how far the choice is from the best of a grid on test data.")
-    ] = False,
+    check: Annotated[bool, typer.Option("--check", help="Also compare with the best of a grid on test data.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Choose gamma and the compensation ratio C from samples left out in turn, without test data.
+    """Choose gamma and the compensation ratio C by leave-one-out predictions, without test data.
 
-    gamma is chosen in phase 0; C follows from the samples of every phase as it comes, none of which is kept.
+    gamma is chosen in phase 0; C is updated in every phase. No sample is kept.
     """
     from json import dumps
 

@@ -1,0 +1,99 @@
+"""Files of comparisons: options of all methods and of single ones; what is committed can be run."""
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dsal.backbones import Backbone, Card, save_backbone
+from dsal.cli.options import read_comparison
+from dsal.data.cifar import CIFAR100
+from dsal.errors import InputError, UnknownNameError
+from dsal.evaluation.compare import method_options, of_method
+from dsal.evaluation.experiment import Experiment
+from dsal.methods import METHODS
+
+from .conftest import Call
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+NETWORKS = {name for name in METHODS.names() if METHODS.get(name).inputs == "images"}
+
+
+@pytest.mark.parametrize("name", ["table1-cpu", "table1-paper"])
+def test_every_method_that_trains_is_there_with_options_it_takes(name: str) -> None:
+    asked = read_comparison(CONFIGS / f"{name}.toml")
+    assert set(asked["methods"]) >= NETWORKS
+    for method in asked["methods"]:
+        options = method_options(method, asked["shared"], asked["own"])
+        experiment = of_method(Experiment(), method, options)
+        experiment.build_method(0)
+        if name == "table1-cpu" and method in NETWORKS:
+            assert experiment.options["epochs"] == 1  # one budget for all
+
+
+def test_own_options_override_those_of_all(tmp_path: Path) -> None:
+    path = tmp_path / "some.toml"
+    path.write_text("phases = [5]\n[method]\nepochs = 3\ngamma = 2.0\n[method.lwf]\nepochs = 4\nstrength = 9.0\n")
+    asked = read_comparison(path)
+    assert asked["phases"] == [5]
+    assert method_options("lwf", asked["shared"], asked["own"]) == {"epochs": 4, "strength": 9.0}
+    assert method_options("ewc", asked["shared"], asked["own"]) == {"epochs": 3}
+    assert method_options("acil", asked["shared"], asked["own"]) == {"gamma": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "told"),
+    [
+        ("[method]\nepoch = 3\n", UnknownNameError, "epochs"),
+        ("[method.lwff]\nepochs = 3\n", UnknownNameError, "lwf"),
+        ("[method]\nphases = 3\n", InputError, "put it above"),
+        ("[method\n", InputError, "cannot read the configuration"),
+    ],
+)
+def test_what_no_method_takes_is_refused(text: str, error: type[Exception], told: str, tmp_path: Path) -> None:
+    path = tmp_path / "some.toml"
+    path.write_text(text)
+    with pytest.raises(error, match=told):
+        read_comparison(path)
+
+
+@pytest.mark.slow
+def test_methods_on_features_and_on_images_share_weights_images_and_one_table(call: Call, tmp_path: Path) -> None:
+    folder, random = tmp_path / "data" / CIFAR100.folder, np.random.RandomState(0)
+    folder.mkdir(parents=True)
+    names = {CIFAR100.names_key: [f"class {label}" for label in range(100)]}
+    for part, each in (("train", 4), ("test", 1)):
+        pixels = random.randint(0, 256, (100 * each, 3 * 32 * 32)).astype(np.uint8)
+        content = {"data": pixels, CIFAR100.labels_key: list(range(100)) * each}
+        (folder / part).write_bytes(pickle.dumps(content, protocol=4))
+    (folder / "meta").write_bytes(pickle.dumps(names, protocol=4))
+    card = Card(
+        architecture="resnet32",
+        dataset="cifar100",
+        seen_classes=tuple(range(50)),
+        class_order="natural",
+        in_channels=3,
+        size=8,
+        mean=(0.5,) * 3,
+        std=(0.25,) * 3,
+    )
+    save_backbone(tmp_path / "weights.safetensors", Backbone(card))
+    path = tmp_path / "some.toml"
+    path.write_text(
+        'dataset = "cifar100"\nweights = "weights.safetensors"\nphases = [2]\ntune = false\n'
+        'methods = ["ncm", "icarl"]\n'
+        "[method]\nepochs = 1\nadapt-epochs = 0\nbatch-size = 50\n[method.icarl]\nexemplars-per-class = 2\n"
+    )
+    result = call("compare", "--config", path, "--data-root", "data", "--out", "out", "--no-report")
+    assert result.code == 0, result.err
+    runs = {run["method"]: run for run in json.loads((tmp_path / "out/comparison.json").read_text())["runs"]}
+    assert runs["ncm"]["stored_samples"] == 0
+    assert runs["icarl"]["stored_samples"] == 200
+    assert runs["icarl"]["stored_bytes"] > 200 * 3 * 8 * 8  # images of 8 x 8 pixels, as the network wants them
+    assert runs["icarl"]["trained_parameters"] > 400_000
+    lines = [line.split() for line in result.out.splitlines()]
+    row = next(line for line in lines if line[:1] == ["icarl"])
+    assert "200" in row
+    assert row[-1] == "no"
