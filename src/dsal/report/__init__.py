@@ -1,1 +1,1 @@
-"""What a run found, as one page and its figures."""
+"""The results of runs as one HTML page and its figures."""

@@ -10,11 +10,11 @@ Ticks = tuple[tuple[float, str], ...]
 
 
 def value_axis(values: Sequence[float], top: float | None) -> tuple[float, float, Ticks]:
-    """A range around the values that begins and ends on round numbers, with four to eight ticks.
+    """Return a range around the values that begins and ends on round numbers, with four to eight ticks.
 
     Args:
-        values: what must be visible.
-        top: where the quantity itself ends (100 for a percentage); the range does not pass it.
+        values: values that must be visible.
+        top: maximum of the quantity itself (100 for a percentage); the range does not exceed it.
 
     >>> value_axis([57.2, 76.4], top=100)
     (55, 80, ((55, '55'), (60, '60'), (65, '65'), (70, '70'), (75, '75'), (80, '80')))
@@ -30,7 +30,7 @@ def value_axis(values: Sequence[float], top: float | None) -> tuple[float, float
 
 
 def log_axis(values: Sequence[float]) -> tuple[float, float, Ticks]:
-    """A logarithmic range; ticks at 1, 2 and 5 of each decade, or at decades where there are many.
+    """Return a logarithmic range; ticks at 1, 2 and 5 of each decade, or only at decades if there are many.
 
     >>> log_axis([0.03, 0.9])
     (0.02, 1.0, ((0.02, '0.02'), (0.05, '0.05'), (0.1, '0.1'), (0.2, '0.2'), (0.5, '0.5'), (1.0, '1')))
@@ -44,7 +44,7 @@ def log_axis(values: Sequence[float]) -> tuple[float, float, Ticks]:
 
 
 def pick_phases(last: int) -> list[int]:
-    """Phases to label: 0, the last, and round numbers between, at most eight.
+    """Return the phases to label: 0, the last, and round numbers between, at most eight.
 
     >>> pick_phases(25), pick_phases(7), pick_phases(0)
     ([0, 5, 10, 15, 20, 25], [0, 2, 4, 7], [0])
@@ -54,7 +54,7 @@ def pick_phases(last: int) -> list[int]:
 
 
 def spread(positions: Sequence[float], gap: float, high: float) -> list[float]:
-    """Positions for labels: near where they belong, at least ``gap`` apart, none above ``high``.
+    """Return positions for labels: near the given ones, at least ``gap`` apart, none above ``high``.
 
     >>> spread([50, 11, 10], gap=10, high=100)
     [50.0, 20.0, 10.0]
@@ -73,7 +73,7 @@ def spread(positions: Sequence[float], gap: float, high: float) -> list[float]:
 
 
 def _round_step(rough: float) -> float:
-    """The smallest 1, 2, 2.5 or 5 times a power of ten that is not below ``rough``."""
+    """Return the smallest 1, 2, 2.5 or 5 times a power of ten that is not below ``rough``."""
     if rough <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(rough))

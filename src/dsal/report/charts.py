@@ -1,4 +1,4 @@
-"""What is drawn, apart from how: the page's SVG and the PNG/PDF files are two renderings of these charts."""
+"""What is drawn, independent of how: the page's SVG and the PNG/PDF files are two renderings of these charts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dsal.report.paper import own_results
 from dsal.report.runs import PhaseValues, Run, Value
 
 Numbered: TypeAlias = Sequence[tuple[int, Run]]
-"""Runs with their numbers on the page: a run keeps its look in every chart."""
+"""Runs with their numbers on the page; a run looks the same in every chart."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Reference:
-    """A number of the paper: a point at ``x``, or a level where ``x`` is missing."""
+    """A number from the paper: a point at ``x``, or a horizontal line if ``x`` is None."""
 
     label: str
     y: float
@@ -37,7 +37,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class Axis:
-    """A range and its labelled ticks; a label of two lines has a newline."""
+    """A range and its labelled ticks; a two-line label contains a newline."""
 
     title: str
     low: float
@@ -59,7 +59,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Chart:
-    """One figure: ``key`` names its files, ``caption`` says what is seen."""
+    """One figure: ``key`` names its files, ``caption`` describes it."""
 
     key: str
     title: str
@@ -69,7 +69,7 @@ class Chart:
 
 
 def accuracy_chart(runs: Numbered, suffix: str) -> Chart:
-    """Accuracy on all classes seen so far, with the paper's last accuracies as points and averages as levels."""
+    """Chart accuracy on all classes seen so far, with the paper's last accuracies as points and averages as lines."""
     lines = _lines(runs, lambda phase: phase.accuracy)
     references = _references([run for _, run in runs])
     scale = value_axis(_extent(lines) + [reference.y for reference in references], top=100)
@@ -77,30 +77,30 @@ def accuracy_chart(runs: Numbered, suffix: str) -> Chart:
     caption = "Top-1 accuracy on the test images of all classes seen so far, after each phase." + _bands(lines)
     if references:
         caption += (
-            " Diamonds: the paper's last accuracy. Dotted levels: the paper's average over all phases"
-            " (it does not give the phases between)."
+            " Diamonds: the paper's last accuracy. Dotted lines: the paper's average over all phases"
+            " (it does not report the phases in between)."
         )
     return Chart(f"accuracy{suffix}", "Accuracy per phase", caption, "%", (panel,))
 
 
 def stability_chart(runs: Numbered, suffix: str) -> Chart:
-    """Base classes (stability) and classes that came later (plasticity), on one scale."""
+    """Chart accuracy on base classes (stability) and on later classes (plasticity), on one scale."""
     base = _lines(runs, lambda phase: phase.base)
     new = _lines(runs, lambda phase: phase.new)
     x, y = _phase_axis(runs), Axis("accuracy, %", *value_axis(_extent(base) + _extent(new), top=100))
     panels = (Panel("Stability: base classes", x, y, base), Panel("Plasticity: classes learned since", x, y, new))
-    caption = "Test accuracy on the base classes and on those that came later, with all classes seen competing."
+    caption = "Test accuracy on the base classes and on later classes, with all classes seen competing."
     return Chart(f"stability{suffix}", "Stability and plasticity", caption + _bands(base), "%", panels)
 
 
 def timing_chart(runs: Numbered, suffix: str) -> Chart:
-    """Seconds per phase; logarithmic where phase 0 would flatten the others."""
+    """Chart seconds per phase; the scale is logarithmic if phase 0 would flatten the others."""
     lines = _lines(runs, lambda phase: phase.learning)
     values = [value for line in lines for value in line.y]
     log = min(values) > 0 and max(values) > 20 * min(values)
     scale = log_axis(values) if log else value_axis([0.0, *_extent(lines)], top=None)
     axis = Axis("seconds (logarithmic)" if log else "seconds", *scale, log=log)
-    caption = "Wall-clock seconds that learning took in each phase, testing aside." + _bands(lines)
+    caption = "Wall-clock seconds of learning in each phase, without testing." + _bands(lines)
     return Chart(f"timing{suffix}", "Time per phase", caption, "s", (Panel("", _phase_axis(runs), axis, lines),))
 
 
@@ -139,7 +139,7 @@ def _lines(runs: Numbered, measure: Callable[[PhaseValues], Value | None]) -> tu
 
 
 def _phase_axis(runs: Numbered) -> Axis:
-    """Phases where all runs share one schedule, else classes seen."""
+    """Return an axis of phases if all runs share one schedule, else of classes seen."""
     schedules = {tuple((phase.number, phase.classes_seen) for phase in run.phases) for _, run in runs}
     low, high = min(schedule[0][1] for schedule in schedules), max(schedule[-1][1] for schedule in schedules)
     if len(schedules) == 1:

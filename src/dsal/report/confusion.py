@@ -1,6 +1,6 @@
-"""Confusion counts in the form the page draws: few phases, few cells, few bytes.
+"""Confusion counts in the form that the page draws: few phases, few cells, few bytes.
 
-Up to ``SIDE`` classes every cell is one pair of classes; beyond, neighbours in the class order share a cell. The most
+Up to ``SIDE`` classes every cell is one pair of classes; above, neighbours in the class order share a cell. The most
 confused pairs are always found class by class, before anything is merged.
 """
 
@@ -13,17 +13,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dsal.evaluation.confusion import spread_out
 from dsal.evaluation.results import read_confusion
 from dsal.report.runs import Run
 
-SIDE = 128  # cells a side
+SIDE = 128  # cells per side
 PHASES = 51  # every phase up to the paper's K = 50 on CIFAR-100
 PAIRS = 10
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Test images of one class taken for another."""
+    """Test images of one class predicted as another."""
 
     true: int
     predicted: int
@@ -33,7 +34,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Confusion:
-    """A run's matrices at chosen phases, ``group`` classes to a cell, and the most confused pairs of each phase."""
+    """A run's matrices at chosen phases, ``group`` classes per cell, and the most confused pairs of each phase."""
 
     phases: tuple[int, ...]
     seen: tuple[int, ...]
@@ -42,7 +43,7 @@ class Confusion:
     pairs: tuple[tuple[Pair, ...], ...]
 
     def packed(self) -> tuple[str, int]:
-        """All matrices in a row as base64 of deflated little-endian counts, and the bytes a count takes."""
+        """Return all matrices in sequence as base64 of deflated little-endian counts, and the bytes per count."""
         flat = np.concatenate([matrix.ravel() for matrix in self.matrices])
         width = 2 if flat.max(initial=0) < 2**16 else 4
         raw = flat.astype(f"<u{width}").tobytes()
@@ -50,9 +51,8 @@ class Confusion:
 
 
 def confusion_of(run: Run) -> Confusion | None:
-    """The run's confusion counts, merged and thinned for display; ``None`` where the run kept none."""
-    picked = np.unique(np.linspace(0, len(run.phases) - 1, min(PHASES, len(run.phases))).round().astype(int))
-    phases = [run.phases[index] for index in picked]
+    """Return the run's confusion counts, merged and thinned for display; ``None`` if the run kept none."""
+    phases = [run.phases[run.kept[number]] for number in spread_out(len(run.kept), PHASES)]
     group = -(-run.classes // SIDE)
     seen = {phase.number: phase.classes_seen for phase in phases}
     found = [(_merged(counts, group), _worst(counts)) for counts in read_confusion(run.path, run.seeds, seen)]
@@ -74,7 +74,7 @@ def _worst(counts: NDArray[np.int64]) -> tuple[Pair, ...]:
     wrong = counts.copy()
     np.fill_diagonal(wrong, 0)
     totals = counts.sum(axis=1)
-    cells = np.flatnonzero(wrong)  # few: sorting all would take seconds with 1623 classes
+    cells = np.flatnonzero(wrong)  # few; sorting all cells would take seconds with 1623 classes
     cells = cells[np.argsort(-wrong.ravel()[cells], kind="stable")[:PAIRS]]
     pairs = (divmod(int(cell), len(counts)) for cell in cells)
     return tuple(Pair(i, j, int(wrong[i, j]), int(totals[i])) for i, j in pairs)

@@ -1,4 +1,4 @@
-"""Runs on one data set share a set of charts."""
+"""Charts grouped by data set: runs on one data set share a set of charts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dsal.report.runs import Run, dataset_title
 
 @dataclass(frozen=True)
 class Facet:
-    """The charts of all runs on one data set; ``title`` is empty where the page has only one."""
+    """The charts of all runs on one data set; ``title`` is empty if the page has only one."""
 
     title: str
     runs: Numbered
@@ -26,7 +26,7 @@ class Facet:
 
 
 def facets_of(runs: Sequence[Run]) -> tuple[Facet, ...]:
-    """Group the runs by data set; file names tell data sets apart where there are several."""
+    """Group the runs by data set; file names include the data set if there are several."""
     groups: dict[str, list[tuple[int, Run]]] = {}
     for number, run in enumerate(runs):
         groups.setdefault(run.family, []).append((number, run))

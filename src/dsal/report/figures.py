@@ -1,6 +1,6 @@
 """Charts and confusion matrices drawn by matplotlib, and their PNG and PDF files.
 
-Figures are built on matplotlib's objects, never through pyplot: no window, and no setting is left changed.
+Figures are built from matplotlib's objects, never through pyplot: no window opens, no global setting changes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DPI = 200
 
 
 def draw_chart(chart: Chart) -> Figure:
-    """A chart on white, with one legend below all panels."""
+    """Draw a chart on white, with one legend below all panels."""
     lines = chart.panels[0].lines
     columns = max(1, min(len(lines), 100 // (max(len(line.label) for line in lines) + 10)))
     height = 3.4 + 0.2 * math.ceil(len(lines) / columns)
@@ -40,12 +40,12 @@ def draw_chart(chart: Chart) -> Figure:
         handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=SMALL, handlelength=4
     )
     for text in legend.get_texts():
-        text.set_parse_math(False)  # a dollar in a directory's name is a dollar
+        text.set_parse_math(False)  # a dollar sign in a directory's name is literal
     return figure
 
 
 def draw_confusion(items: Sequence[tuple[Run, Confusion]]) -> Figure:
-    """The last phase's matrix of each run, rows scaled to their totals."""
+    """Draw the last phase's matrix of each run, rows scaled to their totals."""
     columns = min(math.ceil(math.sqrt(len(items))), 3)
     rows = math.ceil(len(items) / columns)
     figure = Figure(
@@ -53,21 +53,21 @@ def draw_confusion(items: Sequence[tuple[Run, Confusion]]) -> Figure:
     )
     FigureCanvasAgg(figure)
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
-    for place, (run, confusion) in zip(axes, items, strict=False):
+    for ax, (run, confusion) in zip(axes, items, strict=False):
         counts = confusion.matrices[-1].astype(float)
-        shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+        fractions = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
         seen = confusion.seen[-1]
-        image = place.imshow(
-            np.sqrt(shares), cmap=RAMP, vmin=0, vmax=1, extent=(0, seen, seen, 0), interpolation="nearest"
+        image = ax.imshow(
+            np.sqrt(fractions), cmap=RAMP, vmin=0, vmax=1, extent=(0, seen, seen, 0), interpolation="nearest"
         )
-        for draw in (place.axvline, place.axhline):
+        for draw in (ax.axvline, ax.axhline):
             draw(run.phases[0].classes_seen, color=INK, linewidth=0.6, linestyle=(0, (4, 3)))
-        place.set_title(run.label, fontsize=NORMAL, color=INK, parse_math=False)
-        place.set_xlabel("predicted class (in order of arrival)", fontsize=SMALL)
-        place.set_ylabel("true class", fontsize=SMALL)
-        place.tick_params(labelsize=SMALL, color=INK)
-    for place in axes[len(items) :]:
-        place.set_axis_off()
+        ax.set_title(run.label, fontsize=NORMAL, color=INK, parse_math=False)
+        ax.set_xlabel("predicted class (in order of arrival)", fontsize=SMALL)
+        ax.set_ylabel("true class", fontsize=SMALL)
+        ax.tick_params(labelsize=SMALL, color=INK)
+    for ax in axes[len(items) :]:
+        ax.set_axis_off()
     bar = figure.colorbar(
         image, ax=list(axes), shrink=0.8 if rows == 1 else 0.5, ticks=np.sqrt([0, 0.05, 0.25, 0.5, 1])
     )
@@ -80,79 +80,79 @@ def draw_confusion(items: Sequence[tuple[Run, Confusion]]) -> Figure:
 def save_figure(figure: Figure, folder: Path, key: str) -> None:
     """Write ``key.png`` and ``key.pdf``; the same figure gives the same bytes (no dates inside)."""
     figure.savefig(folder / f"{key}.png", dpi=DPI, metadata={"Software": None})
-    figure.set_layout_engine("none")  # what is laid out stays so: both files show the same
+    figure.set_layout_engine("none")  # keep the layout, so that both files look the same
     figure.savefig(folder / f"{key}.pdf", metadata={"CreationDate": None})
 
 
 def draw_panels(panels: Sequence[Panel], width: float, height: float, named: bool) -> Figure:
-    """Panels side by side; ``named``: the paper's numbers have labels."""
+    """Draw panels side by side; with ``named``, label the paper's numbers."""
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
-    for place, panel in zip(figure.subplots(1, len(panels), squeeze=False, sharey=True)[0], panels, strict=True):
+    for ax, panel in zip(figure.subplots(1, len(panels), squeeze=False, sharey=True)[0], panels, strict=True):
         for line in panel.lines:
-            _draw_line(place, line, panel.y)
+            _draw_line(ax, line, panel.y)
         for reference in panel.references:
-            _draw_reference(place, reference)
+            _draw_reference(ax, reference)
         if named:
-            _name_references(place, panel)
-        _set_axes(place, panel)
+            _name_references(ax, panel)
+        _set_axes(ax, panel)
     return figure
 
 
-def _draw_line(place: Axes, line: Line, y: Axis) -> None:
+def _draw_line(ax: Axes, line: Line, y: Axis) -> None:
     look, gid = style(line.run), f"run-{line.run}"
     color = LIGHT[look.color]
     every = max(1, math.ceil(len(line.x) / 30))
-    place.plot(
+    ax.plot(
         line.x, line.y, color=color, linewidth=1.4, dashes=look.dash or (None, None), marker=look.marker, markersize=4,
         markeredgecolor=GROUND, markeredgewidth=0.4, markevery=(0 if not line.x else (len(line.x) - 1) % every, every),
         label=line.label, clip_on=False, gid=gid,
     )  # fmt: skip
     if line.std is not None:
         lower, upper = np.clip(np.array(line.y) + np.outer((-1, 1), line.std), y.low, y.high)
-        place.fill_between(line.x, lower, upper, color=color, alpha=0.18, linewidth=0, gid=gid)
+        ax.fill_between(line.x, lower, upper, color=color, alpha=0.18, linewidth=0, gid=gid)
 
 
-def _draw_reference(place: Axes, reference: Reference) -> None:
+def _draw_reference(ax: Axes, reference: Reference) -> None:
     if reference.x is None:
-        place.axhline(reference.y, color=PAPER, linewidth=0.8, linestyle=(0, (1, 2)), gid="paper")
+        ax.axhline(reference.y, color=PAPER, linewidth=0.8, linestyle=(0, (1, 2)), gid="paper")
     else:
-        place.plot(
+        ax.plot(
             [reference.x], [reference.y], marker="D", markersize=6, color=PAPER, markerfacecolor=GROUND,
             linestyle="none", clip_on=False, zorder=4, gid="paper",
         )  # fmt: skip
 
 
-def _name_references(place: Axes, panel: Panel) -> None:
+def _name_references(ax: Axes, panel: Panel) -> None:
     labels = spread([reference.y for reference in panel.references], 0.05 * (panel.y.high - panel.y.low), panel.y.high)
     beside: dict[str, Any] = {
-        "transform": place.get_yaxis_transform(),
+        "transform": ax.get_yaxis_transform(),
         "color": PAPER,
         "clip_on": False,
         "gid": "paper",
     }
     for reference, label in zip(panel.references, labels, strict=True):
-        place.plot([1.01, 1.03], [reference.y, label], linewidth=0.5, **beside)
-        place.text(1.035, label, reference.label, fontsize=SMALL, va="center_baseline", **beside)
+        ax.plot([1.01, 1.03], [reference.y, label], linewidth=0.5, **beside)
+        ax.text(1.035, label, reference.label, fontsize=SMALL, va="center_baseline", **beside)
 
 
-def _set_axes(place: Axes, panel: Panel) -> None:
+def _set_axes(ax: Axes, panel: Panel) -> None:
     if panel.y.log:
-        place.set_yscale("log")
+        ax.set_yscale("log")
     margin = 0.02 * (panel.x.high - panel.x.low)
-    place.set_xlim(panel.x.low - margin, panel.x.high + margin)
-    place.set_ylim(panel.y.low, panel.y.high)
-    place.set_xticks([value for value, _ in panel.x.ticks], [label for _, label in panel.x.ticks])
-    place.set_yticks([value for value, _ in panel.y.ticks], [label for _, label in panel.y.ticks])
-    place.yaxis.set_minor_locator(NullLocator())
-    place.set_xlabel(panel.x.title, fontsize=SMALL, color=PAPER, loc="right")
-    place.set_title(panel.y.title, fontsize=SMALL, color=PAPER, loc="left")
+    ax.set_xlim(panel.x.low - margin, panel.x.high + margin)
+    ax.set_ylim(panel.y.low, panel.y.high)
+    ax.set_xticks([value for value, _ in panel.x.ticks], [label for _, label in panel.x.ticks])
+    ax.set_yticks([value for value, _ in panel.y.ticks], [label for _, label in panel.y.ticks])
+    ax.yaxis.set_minor_locator(NullLocator())
+    ax.set_xlabel(panel.x.title, fontsize=SMALL, color=PAPER, loc="right")
+    ax.set_title(panel.y.title, fontsize=SMALL, color=PAPER, loc="left")
     if panel.title:
-        place.annotate(panel.title, (0, 1), (0, 20), "axes fraction", "offset points", fontsize=NORMAL, color=INK)
-    place.tick_params(labelsize=SMALL, color=PAPER, labelcolor=PAPER, length=3)
-    place.tick_params(axis="y", length=0)
-    place.grid(axis="y", color=FAINT, linewidth=0.6)
-    place.set_axisbelow(True)
-    place.spines["bottom"].set_color(PAPER)
+        ax.annotate(panel.title, (0, 1), (0, 20), "axes fraction", "offset points", fontsize=NORMAL, color=INK)
+    ax.tick_params(labelsize=SMALL, color=PAPER, labelcolor=PAPER, length=3)
+    ax.tick_params(axis="y", length=0)
+    ax.grid(axis="y", color=FAINT, linewidth=0.6)
+    ax.set_axisbelow(True)
+    ax.spines["bottom"].set_color(PAPER)
     for side in ("top", "right", "left"):
-        place.spines[side].set_visible(False)
+        ax.spines[side].set_visible(False)

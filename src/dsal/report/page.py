@@ -14,7 +14,7 @@ from dsal.report.paper import comparable_results, own_result, own_results
 from dsal.report.payload import payload
 from dsal.report.runs import Run, dataset_title, method_title, read_runs
 from dsal.report.templates import asset, render
-from dsal.store import atomic_write
+from dsal.store import write_text
 
 CONTENTS = "Summary", "Accuracy", "Stability", "Confusion", "Cost", "Numbers", "Configuration", "Provenance"
 ORIGINS = {
@@ -22,7 +22,7 @@ ORIGINS = {
     "other data set": "the backbone was trained on another data set.",
     "unknown": "it is not known which classes the backbone was trained on.",
 }
-_NAMED = 4  # methods that the title names; more are counted
+_NAMED = 4  # maximum number of methods named in the title; more are counted
 
 
 def build_report(run_dirs: Sequence[Path], out: Path) -> Path:
@@ -30,7 +30,7 @@ def build_report(run_dirs: Sequence[Path], out: Path) -> Path:
 
     Args:
         run_dirs: directories with ``results.json`` and, for the confusion matrix, ``confusion.npz``.
-        out: directory to write to; made if it is not there.
+        out: directory to write to; created if missing.
 
     Returns:
         The path of the page. It loads nothing from elsewhere and can be sent as a single file.
@@ -68,8 +68,7 @@ def build_report(run_dirs: Sequence[Path], out: Path) -> Path:
         notes=_notes(runs),
     )
     path = Path(out) / "report.html"
-    with atomic_write(path) as temporary:
-        temporary.write_text(page, encoding="utf-8")
+    write_text(path, page)
     return path
 
 
@@ -88,7 +87,7 @@ def _subtitle(runs: Sequence[Run]) -> str:
 
 
 def _notes(runs: Sequence[Run]) -> list[str]:
-    """What a reader must know before comparing: what seeds vary, and backbones that saw unknown classes."""
+    """Return what a reader must know before comparing: what seeds vary, and backbones that saw unknown classes."""
     varied = {run.seed_varies for run in runs if len(run.seeds) > 1}
     notes = [f"A seed varies {', and elsewhere '.join(sorted(varied))}."] if varied else []
     backbones = dict.fromkeys(result.backbone_title for result in own_results(runs))
@@ -102,6 +101,6 @@ def _notes(runs: Sequence[Run]) -> list[str]:
 
 
 def _listed(words: Iterable[str]) -> str:
-    """Different words in order, as a sentence lists them."""
+    """Join the distinct words in order, as in a sentence."""
     unique = list(dict.fromkeys(words))
     return " and ".join([", ".join(unique[:-1]), unique[-1]]) if len(unique) > 1 else unique[0]

@@ -1,4 +1,4 @@
-"""The paper's own numbers for a run: same data set, same K, as the paper sets it."""
+"""The paper's own numbers for a run: same data set, same K, same protocol."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from dsal.report.runs import Run, Value
 
 
 def comparable_results(run: Run) -> tuple[PaperResult, ...]:
-    """All methods of the paper in the run's setting; empty where the paper has no such setting."""
+    """Return all methods of the paper in the run's setting; empty if the paper has no such setting."""
     if not is_the_papers_setting(run.config, run.phases[0].classes_seen, run.classes):
         return ()
     return paper_results(run.family, run.increments)
 
 
 def own_result(run: Run) -> PaperResult | None:
-    """The paper's result for the run's method; of two backbones the run's own, else the one that is named first."""
+    """Return the paper's result for the run's method; of two backbones the run's own, else the one listed first."""
     found = [result for result in comparable_results(run) if result.method.lower() == run.method]
     same = [result for result in found if run.architecture.startswith(result.backbone)]
     return next(iter(same or found), None)
 
 
 def own_results(runs: Iterable[Run]) -> tuple[PaperResult, ...]:
-    """The paper's results for the runs' methods, each once."""
+    """Return the paper's results for the runs' methods, each once."""
     return tuple(dict.fromkeys(result for run in runs if (result := own_result(run)) is not None))
 
 
 def value_of(figure: Figure | None) -> Value | None:
-    """A printed number as the report's other numbers."""
+    """Convert a published number to the report's :class:`Value`."""
     return None if figure is None else Value(figure.value, figure.std)

@@ -1,4 +1,4 @@
-"""What the page's script reads: the points of the curves and the confusion counts, as JSON holds them."""
+"""The data of the page's script: the points of the curves and the confusion counts, as JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dsal.report.styles import style
 
 
 def payload(runs: Sequence[Run], matrices: Sequence[Confusion | None], facets: Sequence[Facet]) -> dict[str, Any]:
-    """What the page's script reads: the curves' points and the confusion counts."""
+    """Return the data of the page's script: the curves' points and the confusion counts."""
     names = list(dict.fromkeys(run.class_names for run in runs))  # runs on one data set share one list
     return {
         "charts": {chart.key: _chart_data(chart) for facet in facets for chart in facet.charts},

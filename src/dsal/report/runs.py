@@ -1,4 +1,4 @@
-"""Run directories as the report sees them: read, checked and given labels that tell them apart."""
+"""Run directories for the report: read, checked and given distinct labels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from dsal.errors import InputError
 from dsal.evaluation.paper_numbers import TABLE_1
-from dsal.evaluation.results import read_results
+from dsal.evaluation.results import kept_tests, read_results
 
 _METHODS = {
     "air": "AIR",
@@ -35,7 +35,7 @@ _DATASETS = {
 
 @dataclass(frozen=True)
 class Value:
-    """Mean over seeds, and their standard deviation where there is more than one."""
+    """Mean over seeds, and their standard deviation if there is more than one."""
 
     mean: float
     std: float | None
@@ -43,7 +43,7 @@ class Value:
 
 @dataclass(frozen=True)
 class PhaseValues:
-    """What was measured after one phase; ``new`` is missing at phase 0."""
+    """Measurements after one phase; ``new`` is None at phase 0."""
 
     number: int
     classes_seen: int
@@ -65,6 +65,7 @@ class Run:
     seeds: tuple[int, ...]
     seed_varies: str
     phases: tuple[PhaseValues, ...]
+    kept: tuple[int, ...]  # indices of the phases whose confusion counts were kept
     average: Value
     last: Value
     base: Value
@@ -88,7 +89,7 @@ class Run:
 
     @property
     def seconds(self) -> float:
-        """What learning took in all phases."""
+        """Learning time of all phases."""
         return sum(phase.learning.mean for phase in self.phases)
 
     @property
@@ -106,7 +107,7 @@ class Run:
 
 
 def read_runs(directories: Sequence[Path]) -> tuple[Run, ...]:
-    """Read ``results.json`` of each directory; labels are unique.
+    """Read ``results.json`` of each directory; give each run a unique label.
 
     Raises:
         InputError: no directory was given, or one holds no results.
@@ -117,12 +118,12 @@ def read_runs(directories: Sequence[Path]) -> tuple[Run, ...]:
     paths = [Path(directory) for directory in directories]
     for path in paths:
         if not (path / "results.json").is_file():
-            raise InputError(f"{path} holds no results.json: give a folder in which `dsal run --out` has finished")
+            raise InputError(f"{path} contains no results.json: give the output folder of a finished `dsal run`")
     return _labelled([_run(path, read_results(path)) for path in paths])
 
 
 def method_title(name: str) -> str:
-    """A method as its authors spell it, where that is known.
+    """Return the name of a method as its authors spell it, if known.
 
     >>> method_title("ds-al"), method_title("fecam"), method_title("mine")
     ('DS-AL', 'FeCAM', 'mine')
@@ -131,7 +132,7 @@ def method_title(name: str) -> str:
 
 
 def dataset_title(name: str) -> str:
-    """A data set as the field spells it, where it is known.
+    """Return the name of a data set as the field spells it, if known.
 
     >>> dataset_title("cifar100"), dataset_title("flowers")
     ('CIFAR-100', 'flowers')
@@ -140,7 +141,7 @@ def dataset_title(name: str) -> str:
 
 
 def _labelled(runs: Sequence[Run]) -> tuple[Run, ...]:
-    """Method and K; the data set where there are several; the directory's name where that is not enough."""
+    """Label runs by method and K; by data set if there are several; by directory if that is not enough."""
     families = {run.family for run in runs}
     labels = [f"{run.label}, {dataset_title(run.family)}" if len(families) > 1 else run.label for run in runs]
     shared = Counter(labels)
@@ -176,6 +177,7 @@ def _run(path: Path, doc: Mapping[str, Any]) -> Run:
         seeds=tuple(doc["seeds"]),
         seed_varies=doc["seed_varies"],
         phases=phases,
+        kept=tuple(kept_tests(doc)),
         average=_value(doc["average_accuracy"]),
         last=_value(doc["last_accuracy"]),
         base=_value(doc["base_accuracy"]),

@@ -1,6 +1,6 @@
-"""How runs are told apart: by colour, dash and marker at once, so that no figure depends on colour alone.
+"""Styles of runs: colour, dash and marker together, so that no figure depends on colour alone.
 
-The three lists have coprime lengths: 8 x 5 x 7 = 280 runs pass before a combination returns.
+The three lists have coprime lengths, so a combination repeats only after 8 x 5 x 7 = 280 runs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ LIGHT = ("#174a8c", "#b4500b", "#1a7550", "#7d3c98", "#7d6608", "#4d4d4d", "#a31
 DARK = ("#8ab8f5", "#f0a060", "#6fd0a2", "#d0a5e8", "#dcc45a", "#c4c4c4", "#f291b5", "#5fcdd4")
 DASHES: tuple[tuple[float, ...], ...] = ((), (7, 3), (2, 2.5), (9, 3, 2, 3), (14, 4))  # in units of a 1 px line
 MARKERS = ("o", "s", "^", "v", "X", "P", "p")  # matplotlib's names
-_LETTERS = {1: "M", 2: "L", 4: "C", 79: "z"}  # of SVG, for matplotlib's codes of a path
+_LETTERS = {1: "M", 2: "L", 4: "C", 79: "z"}  # SVG path commands, by matplotlib's path codes
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class Style:
 
 
 def style(run: int) -> Style:
-    """The look of the run with this number."""
+    """Return the look of the run with this number."""
     return Style(run % len(LIGHT), DASHES[run % len(DASHES)], MARKERS[run % len(MARKERS)])
 
 
 def css_colors() -> str:
-    """The palette as CSS: classes ``c0``, ``c1``... set ``--c``; print always takes the light colours."""
+    """Return the palette as CSS: classes ``c0``, ``c1``... set ``--c``; print always uses the light colours."""
     light = "".join(f".c{i}{{--c:{color}}}" for i, color in enumerate(LIGHT))
     dark = "".join(f".c{i}{{--c:{color}}}" for i, color in enumerate(DARK))
     return f"{light}@media screen and (prefers-color-scheme:dark){{{dark}}}"

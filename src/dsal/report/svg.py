@@ -1,6 +1,6 @@
 """Charts as inline SVG for the page: the same drawing as in the files, in the page's fonts and colours.
 
-The page holds each panel twice, wide and narrow, and shows the one that fits: text keeps its size on a phone.
+The page contains each panel twice, wide and narrow, and shows the one that fits, so text keeps its size on a phone.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _SUPERFLUOUS = re.compile(  # in HTML: namespaces, a style for the whole page, f
 
 
 def draw_svg(chart: Chart, number: int, narrow: bool) -> Markup:
-    """One panel for the page: colours follow its theme, runs are marked ``data-run``, the paper's numbers ``paper``.
+    """Draw one panel for the page: colours follow its theme, runs have ``data-run``, the paper's numbers ``paper``.
 
-    ``data-plot`` holds the plot's left, right, top and bottom edge in the picture and the values there.
+    ``data-plot`` holds the plot's left, right, top and bottom edges in the picture and the values there.
     """
     panel, single = chart.panels[number], len(chart.panels) == 1
     width, height = (3.1, 2.3) if narrow else (6.6, 3.4) if single else (3.5, 2.6)
@@ -37,7 +37,7 @@ def draw_svg(chart: Chart, number: int, narrow: bool) -> Markup:
         figure.savefig(file, format="svg", transparent=True, metadata=_NO_METADATA)
     (axes,) = figure.axes
     (left, bottom), (right, top) = 72 * figure.get_size_inches() * axes.get_position().get_points()
-    across, up = axes.get_xlim(), axes.get_ylim()
+    xlim, ylim = axes.get_xlim(), axes.get_ylim()
     lines = ", ".join(line.label for line in panel.lines)
     title = panel.title or chart.title
     root = _themed(file.getvalue(), prefix=f"{chart.key}-{number}-{'narrow' if narrow else 'wide'}-")
@@ -49,14 +49,14 @@ def draw_svg(chart: Chart, number: int, narrow: bool) -> Markup:
         "aria-label": f"{title}. Lines: {lines}. Arrow keys read out the points; a table is below.",
         "data-chart": chart.key,
         "data-panel": str(number),
-        "data-plot": " ".join(f"{v:.7g}" for v in (left, right, 72 * height - top, 72 * height - bottom, *across, *up)),
+        "data-plot": " ".join(f"{v:.7g}" for v in (left, right, 72 * height - top, 72 * height - bottom, *xlim, *ylim)),
         **({"data-log": ""} if panel.y.log else {}),
     }
     return Markup(ElementTree.tostring(root, encoding="unicode"))
 
 
 def _themed(svg: bytes, prefix: str) -> ElementTree.Element:
-    """The picture for use inside HTML: plain names, unique identifiers, and variables of the style sheet as colours."""
+    """Prepare the picture for HTML: plain names, unique identifiers, and variables of the style sheet as colours."""
     text = _SUPERFLUOUS.sub("", svg.decode())
     for color, variable in _VARIABLES.items():
         text = text.replace(color, f"var({variable})")

@@ -1,4 +1,4 @@
-"""Values of the page's tables as text, and where runs differ in them."""
+"""Format the values of the page's tables, and find where runs differ."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MISSING = "\N{EN DASH}"
 
 
 def differences(entries: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[str], bool]]:
-    """Rows of (key, values, whether they differ); one value where all are the same.
+    """Return rows of (key, values, whether they differ); one value if all are the same.
 
     >>> differences([{"a": 1, "b": {"c": True}}, {"a": 1}])
     [('a', ['1'], False), ('b.c', ['yes', '–'], True)]
@@ -19,17 +19,17 @@ def differences(entries: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[st
     for key in dict.fromkeys(key for entry in flat for key in entry):
         values = [entry.get(key, MISSING) for entry in flat]
         same = len(set(values)) == 1
-        rows.append((key, values[:1] if same else values, not same and key != "started"))  # which no two runs share
+        rows.append((key, values[:1] if same else values, not same and key != "started"))  # the start always differs
     return rows
 
 
 def signed(number: str) -> str:
-    """A number with a true minus sign."""
+    """Return a number with a true minus sign."""
     return number.replace("-", "\N{MINUS SIGN}")
 
 
 def readable(value: object) -> str:
-    """A configuration value for people; runs of integers are shortened.
+    """Format a configuration value for people; consecutive integers are shortened to ranges.
 
     >>> readable([0, 1, 2, 3, 7]), readable(True), readable(None), readable(0.1)
     ('0–3, 7', 'yes', '–', '0.1')
@@ -46,7 +46,7 @@ def readable(value: object) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes for people.
+    """Format a number of bytes for people.
 
     >>> size(26_400), size(334_000_000), size(1_070_000_000)
     ('26 kB', '334 MB', '1.07 GB')

@@ -1,6 +1,6 @@
 """HTML pages from the templates in ``assets``.
 
-Every value is escaped (names and paths come from files that a stranger may have made), except what is ``Markup``:
+Every value is escaped (names and paths may come from untrusted files), except what is ``Markup``:
 the style sheet, the script and the drawn charts.
 """
 
@@ -27,7 +27,7 @@ def render(template: str, **values: Any) -> str:
 
 
 def asset(name: str) -> Markup:
-    """The text of a file in ``assets``, as it is."""
+    """Return the text of a file in ``assets``, unescaped."""
     environment = _environment()
     assert environment.loader is not None
     return Markup(environment.loader.get_source(environment, name)[0])

@@ -129,7 +129,7 @@
   const only = document.getElementById("only-differences");
   if (only) only.addEventListener("change", () => only.closest("section").classList.toggle("only-differences", only.checked));
 
-  /* The confusion matrix: counts are unpacked once a run, then drawn one pixel a cell. */
+  /* The confusion matrix: counts are unpacked once per run, then drawn as one pixel per cell. */
   const canvas = document.getElementById("matrix");
   if (!canvas) return;
   const ramps = {
@@ -170,7 +170,7 @@
     const index = Number(slider.value);
     const matrix = data.matrices[key];
     const all = await unpack(key);
-    if (key !== runBox.value || index !== Number(slider.value)) return; // chosen anew in the meantime
+    if (key !== runBox.value || index !== Number(slider.value)) return; // the selection has changed in the meantime
     const size = side(matrix, matrix.seen[index]);
     const start = matrix.seen.slice(0, index).reduce((sum, seen) => sum + side(matrix, seen) ** 2, 0);
     const counts = all.subarray(start, start + size * size);
@@ -224,10 +224,10 @@
     caption.textContent =
       `Test images${seeds > 1 ? `, summed over ${seeds} seeds` : ""}. ` +
       (group > 1 ? `Each cell merges ${group} × ${group} neighbouring classes. ` : "Each cell is one pair of classes. ") +
-      "Shade: share of the row. Dashed: where the base classes end. Hatched: classes yet to come.";
+      "Shade: fraction of the row. Dashed: end of the base classes. Hatched: classes not learned yet.";
     const head = make("thead");
     const row = head.insertRow();
-    for (const [title, kind] of [["True class", ""], ["Taken for", ""], ["Images", "num"]]) {
+    for (const [title, kind] of [["True class", ""], ["Predicted as", ""], ["Images", "num"]]) {
       const cellHead = make("th", title, kind);
       cellHead.scope = "col";
       row.append(cellHead);
