@@ -3,9 +3,10 @@
     python benchmarks/distributed.py                 # d_B = 4096, the 25,000 rows of CIFAR-100's base phase
     python benchmarks/distributed.py --size 512 --rows 2000 --repeats 1
 
-One process with one BLAS thread, one with two, and two with one each learn the base phase and then one of ten classes,
-on the features that ship with the package. Rates are measured on their own, on 2048 rows, one factorisation a stream
-and 64 MB on the way; from them the model predicts what the phases take. Needs two cores and nothing else running.
+One process with one BLAS thread, one with two, and two with one thread each learn the base phase and then a phase of
+ten classes, on the features that ship with the package. Each rate is measured separately, with 2048 rows, one
+factorisation per stream and messages of 64 MB; from the rates the model predicts the time of the phases. Needs two
+cores and nothing else running.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ from dsal.gathering import CHUNK_BYTES
 from dsal.learner import Learner
 from dsal.rows import PhaseRows, from_arrays
 
-SETTINGS = ((1, 1), (1, 2), (2, 1))  # processes, threads of each
+SETTINGS = ((1, 1), (1, 2), (2, 1))  # processes, threads per process
 TRIAL_ROWS, TRIALS = 2048, 4
 
 
 class ClockedLapack(Lapack):
-    """Counts the seconds of what rank 0 does alone: factorisations and solves."""
+    """Measures the time of what rank 0 does alone: factorisations and solves."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -66,13 +67,13 @@ class ClockedLapack(Lapack):
 
 
 def make_learner(size: int, team: Team) -> tuple[Learner, ClockedLapack]:
-    """A learner with the paper's values that has learned nothing."""
+    """Return a new learner with the paper's values."""
     backend = ClockedLapack()
     return Learner(size=size, backend=backend, team=team), backend
 
 
 def learn(learner: Learner, data: FeatureSet, rows: np.ndarray, classes: range, team: Team) -> float:
-    """Learn a phase; seconds until all ranks have the weights."""
+    """Learn a phase; return the seconds until all ranks have the weights."""
     read = from_arrays(data.train_x[rows], data.train_y[rows], torch.device("cpu"))
     phase = PhaseRows(read, len(rows), torch.arange(classes.start, classes.stop), classes.stop)
     team.wait()
@@ -83,7 +84,7 @@ def learn(learner: Learner, data: FeatureSet, rows: np.ndarray, classes: range, 
 
 
 def measure_rates(data: FeatureSet, size: int, base: np.ndarray, team: Team) -> Rates:
-    """Each rate on its own, the fastest of some trials; all ranks compute at the same time, as they will."""
+    """Measure each rate separately, as the fastest of some trials; all ranks compute at once, as in a real phase."""
     rows = base[np.linspace(0, len(base) - 1, TRIAL_ROWS).astype(int)]
     trial = PhaseCost(TRIAL_ROWS, size, 50, 50, data.train_x.shape[1], first=True)
     summing, factoring = [], []
@@ -107,7 +108,7 @@ def measure_rates(data: FeatureSet, size: int, base: np.ndarray, team: Team) -> 
 
 
 def job(size: int, rows: int, repeats: int) -> None:
-    """What every rank does; rank 0 prints what came out, as JSON."""
+    """Run the measurements on every rank; rank 0 prints the results as JSON."""
     with joined() as team:
         data = load_features("cifar100-features")
         base = np.flatnonzero(data.train_y < 50)[:: max(25_000 // rows, 1)][:rows]
@@ -136,7 +137,7 @@ def job(size: int, rows: int, repeats: int) -> None:
 
 
 def run(processes: int, threads: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Start the ranks, and read what rank 0 has to say."""
+    """Start the ranks and return the results of rank 0."""
     with socket.create_server(("localhost", 0)) as free:
         port = free.getsockname()[1]
     given = ("--size", options.size, "--rows", options.rows, "--repeats", options.repeats)
@@ -161,9 +162,9 @@ def run(processes: int, threads: int, options: argparse.Namespace) -> dict[str, 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=int, default=4096, help="d_B")
-    parser.add_argument("--rows", type=int, default=25_000, help="of the base phase, at most 25,000")
-    parser.add_argument("--repeats", type=int, default=3, help="the fastest counts")
-    parser.add_argument("--out", type=Path, help="file of JSON to write")
+    parser.add_argument("--rows", type=int, default=25_000, help="rows of the base phase, at most 25,000")
+    parser.add_argument("--repeats", type=int, default=3, help="repetitions, of which the fastest counts")
+    parser.add_argument("--out", type=Path, help="JSON file to write")
     parser.add_argument("--job", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.job:

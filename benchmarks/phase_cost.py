@@ -1,4 +1,4 @@
-"""What a phase costs: flops, bytes and, from measured rates, seconds (docs/distributed.md shows it at work)."""
+"""The cost of a phase: flops, bytes and, from measured rates, seconds (used in docs/distributed.md)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Rates:
-    """What a machine was measured to do, of each kind on its own."""
+    """Rates of a machine, each measured separately."""
 
-    accumulate: float  # flops/s of one rank that adds rows to its sums
+    accumulate: float  # flops/s of one rank while it adds rows to its sums
     factor: float  # flops/s of rank 0 while the others wait
-    reduce: float  # bytes/s of sums on their way to rank 0
-    broadcast: float  # bytes/s of weights on their way back
+    reduce: float  # bytes/s of sums sent to rank 0
+    broadcast: float  # bytes/s of weights sent back
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class PhaseCost:
 
     rows: int
     size: int  # d_B
-    classes: int  # seen, with those of the phase
+    classes: int  # seen, including those of the phase
     present: int  # classes of the phase
     features: int = 512  # d_in
     streams: int = 2
@@ -34,28 +34,28 @@ class PhaseCost:
 
     @property
     def reduced_bytes(self) -> int:
-        """The triangle of G and the phase's columns of Q, of each stream."""
+        """Bytes of the triangle of G and the phase's columns of Q, over all streams."""
         return 8 * self.streams * (self.size * (self.size + 1) // 2 + self.size * self.present)
 
     @property
     def broadcast_bytes(self) -> int:
-        """W of each stream."""
+        """Bytes of W, over all streams."""
         return 8 * self.streams * self.size * self.classes
 
     @property
     def flops_per_row(self) -> float:
-        """Expansion, G and Q of each stream; and the residue between them."""
+        """Flops for expansion, G and Q of each stream, and for the residue between them."""
         stream = 2 * self.features * self.size + self.size**2 + 2 * self.size * self.present
         return self.streams * stream + (self.streams - 1) * 2 * self.size * self.present
 
     @property
     def flops_at_the_end(self) -> float:
-        """Cholesky, before it the product of the old factor, and W; of each stream."""
+        """Flops for the product of the old factor (if any), Cholesky and W, over all streams."""
         squarings = 1 if self.first else 2
         return self.streams * (squarings * self.size**3 / 3 + 2 * self.size**2 * self.classes)
 
     def seconds(self, ranks: int, rates: Rates) -> float:
-        """Time of the phase: rows side by side, the rest one after the other."""
+        """Return the time of the phase: rows in parallel, the rest sequentially."""
         seconds = -(-self.rows // ranks) * self.flops_per_row / rates.accumulate
         seconds += self.flops_at_the_end / rates.factor
         if ranks > 1:

@@ -1,8 +1,8 @@
-"""How fast base training is, against a plain PyTorch loop, side by side in one process.
+"""Speed of base training against a plain PyTorch loop, side by side in one process.
 
 Plain: a DataLoader whose data set transforms one image at a time (pad, crop, flip; then to a normalised tensor),
 float32, the default memory format. Ours: the loop behind ``dsal pretrain``. Both train ResNet-32 with SGD on the same
-images and the same batch size; turns alternate, medians count.
+images and the same batch size. They take turns; medians are reported.
 
     python benchmarks/pretrain_throughput.py
 
@@ -35,7 +35,7 @@ BATCH, STEPS = 128, 4
 
 
 class OneByOne(Dataset[tuple[Tensor, int]]):
-    """What a first loop looks like: one image, one transform at a time."""
+    """A typical first loop: one image, one transform at a time."""
 
     def __init__(self, data: ImageData) -> None:
         self.images, self.labels = data.images, data.labels
@@ -54,7 +54,7 @@ class OneByOne(Dataset[tuple[Tensor, int]]):
 
 
 def plain_steps(data: ImageData) -> Callable[[], None]:
-    """A plain training loop; each call takes some steps."""
+    """Return a plain training loop; each call takes some steps."""
     net = nn.Sequential(resnet32(), nn.Linear(64, 50))
     optimiser = torch.optim.SGD(net.parameters(), 0.1, 0.9, weight_decay=5e-4)
     loader = iter(DataLoader(OneByOne(data), BATCH, shuffle=True))
@@ -71,7 +71,7 @@ def plain_steps(data: ImageData) -> Callable[[], None]:
 
 
 def our_steps(data: ImageData, recipe: Recipe) -> Callable[[], None]:
-    """Epochs of the package's own loop, over just enough images."""
+    """Return a function that runs the package's own loop, over just enough images."""
     few = ImageData(data.images[: BATCH * STEPS], data.labels[: BATCH * STEPS])
     device = choose_device("cpu")
     training = BaseTraining(
@@ -106,7 +106,7 @@ def main() -> None:
         for name, run in runners.items():
             began = time.perf_counter()
             run()
-            if round_number:  # the first is for warming up
+            if round_number:  # the first is a warm-up
                 seconds[name].append(time.perf_counter() - began)
     rates = {name: BATCH * STEPS / statistics.median(taken) for name, taken in seconds.items()}
     shares = [until - start for (until, _), start in zip(sizes, [0.0, *(until for until, _ in sizes)], strict=False)]

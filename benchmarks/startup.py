@@ -1,8 +1,9 @@
-"""`dsal predict` on one photograph and `dsal info`: wall time and memory of whole processes, beside an earlier commit.
+"""`dsal predict` on one photograph and `dsal info`: wall time and memory of whole processes, against an earlier commit.
 
     python benchmarks/startup.py --images FOLDER --before EARLIER/src --json benchmarks/results/startup.json
 
-FOLDER has class folders; both versions learn it first, each into a model of its own. Rounds in turns, medians.
+FOLDER has class folders; each version first learns it into its own model. The versions take turns; medians are
+reported.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from dsal.data.folder import read_files
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=Path, required=True)
-    parser.add_argument("--before", type=Path, help="the folder src of an earlier commit")
+    parser.add_argument("--before", type=Path, help="the src folder of an earlier commit")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
@@ -49,7 +50,7 @@ def main() -> None:
 
 
 def measure(source: Path, *command: object) -> tuple[float, float]:
-    """Wall time in seconds and the largest resident memory in MB of ``python -m dsal COMMAND``."""
+    """Return the wall time in seconds and the peak resident memory in MB of ``python -m dsal COMMAND``."""
     began = time.perf_counter()
     process = subprocess.Popen(
         [sys.executable, "-m", "dsal", *map(str, command)],

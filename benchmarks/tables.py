@@ -1,4 +1,4 @@
-"""Put committed results into the pages that show them, between two marks: docs/speed.md and docs/comparison.md.
+"""Write committed results into the pages that show them, such as docs/speed.md, between two marks.
 
 python -m benchmarks.tables
 """
@@ -16,6 +16,8 @@ from rich.console import Console
 
 from dsal.cli.comparison_table import comparison_table
 from dsal.evaluation.paper_numbers import paper_results
+from dsal.experiments.document import markdown_block
+from dsal.experiments.networks import read_networks, tell_networks
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -24,14 +26,14 @@ START, END = "<!-- results: python -m benchmarks.tables -->\n", "<!-- end of res
 
 
 def filled(page: str, results: str) -> str:
-    """The page with these results between its marks."""
+    """Return the page with these results between its marks."""
     before, _, rest = page.partition(START)
     _, _, after = rest.partition(END)
     return f"{before}{START}\n{results}\n{END}{after}"
 
 
 def speed(folder: Path) -> str:
-    """The tables and pictures of the benchmarks whose results are there."""
+    """Return the tables and pictures of the benchmarks that have results."""
     parts = []
     for name in ORDER:
         table = folder / f"{name}.md"
@@ -43,7 +45,7 @@ def speed(folder: Path) -> str:
 
 
 def comparison(*paths: Path) -> str:
-    """The tables of comparisons that were tuned alike, one for each data set and K, and what tuning chose."""
+    """Return the tables of comparisons with the same tuning, one per data set and K, and what tuning chose."""
     documents = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
     parts, origins = [], []
     for document in documents:
@@ -66,6 +68,13 @@ def comparison(*paths: Path) -> str:
     return "\n".join(parts + origins)
 
 
+def networks(*paths: Path) -> str:
+    """Return comparisons with methods that train a network, as ``dsal reproduce table1`` shows them."""
+    blocks = [block for path in paths if path.is_file() for block in tell_networks(read_networks(path))]
+    blocks = blocks or ["Nothing has been run yet."]
+    return "\n\n".join("\n".join(markdown_block(block)) for block in blocks) + "\n"
+
+
 def _tuned(name: str, found: dict[str, Any]) -> str:
     chosen = found["chosen"]
     accuracy = next(trial["accuracy"] for trial in found["trials"] if trial["options"] == chosen)
@@ -82,7 +91,7 @@ def _listed(options: dict[str, Any]) -> str:
 
 
 def _markdown(table: Any) -> str:
-    """A table of the console as Markdown."""
+    """Return a console table as Markdown."""
     table.box, table.title, table.caption, table.pad_edge, table.padding = MARKDOWN, None, None, True, (0, 1)
     text = io.StringIO()
     Console(file=text, width=400, highlight=False).print(table)
@@ -91,6 +100,7 @@ def _markdown(table: Any) -> str:
 
 PAGES: dict[str, Callable[[], str]] = {
     "speed": lambda: speed(RESULTS / "speed"),
+    "table1": lambda: networks(RESULTS / "table1.json", RESULTS / "table1-k25.json"),
     "comparison": lambda: comparison(RESULTS / "comparison.json", RESULTS / "comparison-omniglot.json"),
 }
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
+from sklearn.datasets import load_sample_images
 
 from dsal.backbones import Backbone, Card, channels_last, load_backbone, save_backbone
 from dsal.data import DataSet, load_dataset
@@ -66,3 +67,18 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def backbone(weights: Path) -> Backbone:
     """The network of ``weights``."""
     return load_backbone(weights)
+
+
+@pytest.fixture(scope="session")
+def photo_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four classes of 24 JPEG files each, 60 to 110 pixels wide: pieces of two photographs, of their two halves."""
+    folder = tmp_path_factory.mktemp("photos")
+    for photo, pixels in zip(("china", "flower"), load_sample_images().images, strict=True):
+        for half in range(2):
+            place = folder / f"{photo}-{half}"
+            place.mkdir()
+            for number in range(24):
+                left, upper = 90 * (number % 6), 213 * half + 30 * (number // 6)
+                right, lower = left + 60 + 10 * (number % 6), upper + 70 + 7 * (number % 7)
+                Image.fromarray(pixels[upper:lower, left:right]).save(place / f"{number}.JPEG", quality=90)
+    return folder

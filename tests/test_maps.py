@@ -31,6 +31,15 @@ def test_the_lines_of_an_equation_cite_it() -> None:
         assert number in inspect.getsource(attrgetter(name)(import_module(module))), number
 
 
+def test_a_newcomer_finds_each_part_in_one_step() -> None:
+    """From README to the map, and from the map to Theorem 1, compensation, cleansing, a method, and the runner."""
+    readme = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    assert "(docs/architecture.md)" in readme
+    assert "(docs/mathematics.md)" in readme
+    links = {name for _, name in LINK.findall((DOCS / "architecture.md").read_text(encoding="utf-8"))}
+    assert links >= {"Ridge.update", "Learner.learn_streams", "cleansed", "DSAL", "run_experiment"}
+
+
 def test_every_room_is_on_the_map() -> None:
     import dsal
 

@@ -15,14 +15,14 @@ def main() -> None:
     names = "\n".join(f"  {name:10} about {module.MINUTES} minutes" for name, module in BENCHMARKS.items())
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.speed",
-        description="Measure speed. A quiet machine, please.",
+        description="Measure speed. Run this on an idle machine.",
         epilog=f"benchmarks, and how long they take at full size on two cores:\n{names}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="one or more of those below, or all")
-    parser.add_argument("--small", action="store_true", help="sizes that take seconds: the figures mean nothing")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
-    parser.add_argument("--official", type=Path, help="copy of the authors' repository, to run beside (recursion)")
+    parser.add_argument("--small", action="store_true", help="small sizes that take seconds; the results mean nothing")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the results")
+    parser.add_argument("--official", type=Path, help="copy of the authors' repository, to run as well (recursion)")
     arguments = parser.parse_args()
     wanted = list(BENCHMARKS) if arguments.names == ["all"] else arguments.names
     unknown = [name for name in wanted if name not in BENCHMARKS]

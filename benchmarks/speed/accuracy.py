@@ -1,7 +1,7 @@
-"""Whole runs: the accuracy of the paper's algorithm as we run it, and of the batches that the authors' code learns.
+"""Accuracy of whole runs: the paper's algorithm phase by phase, and with the batches of the authors' code.
 
-In exact arithmetic the authors' recursion on batches of 4,096 rows is what our method gives when each batch is learned
-as a phase of its own: so its accuracy is had without its cost. A test holds the transcription to that.
+In exact arithmetic, the authors' recursion on batches of 4,096 rows equals our method with each batch learned as a
+separate phase. So its accuracy can be measured without its cost. A test checks that the transcription agrees.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NAME, MINUTES = "accuracy", 11
 
 
 def run(small: bool) -> Record:
-    """Run base and K = 25 phases with d_B = 8192, both ways."""
+    """Run the base phase and K = 25 phases with d_B = 8192, both ways."""
     size, phases = (256, 5) if small else (8192, 25)
     data = load(small)
     step = 50 // phases

@@ -1,4 +1,4 @@
-"""The data and the contestants: our streams, the authors' recursion, and nothing but the BLAS and LAPACK calls."""
+"""The data and the contestants: our streams, the authors' recursion, and the BLAS and LAPACK calls alone."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from dsal.data.features import FeatureSet, load_features
 from dsal.methods.ds_al import DSAL
 
 GAMMA, RATIO = 0.1, 0.6
-BATCH = 4096  # rows that the authors' code learns at a time
+BATCH = 4096  # rows per batch in the authors' code
 
 Array = NDArray[Any]
 
 
 class Phase(NamedTuple):
-    """Rows to learn, and the classes they bring."""
+    """Rows to learn, and their classes."""
 
     x: Array  # (n x d_in) float32
     y: NDArray[np.int64]  # (n,)
@@ -31,7 +31,7 @@ class Phase(NamedTuple):
 
 
 def load(small: bool) -> FeatureSet:
-    """Real features: CIFAR-100 through a ResNet-32, all of them or a tenth."""
+    """Load real features: CIFAR-100 through a ResNet-32, all rows or a tenth."""
     data = load_features("cifar100-features")
     if not small:
         return data
@@ -41,26 +41,26 @@ def load(small: bool) -> FeatureSet:
 
 
 def phase_of(data: FeatureSet, classes: range, rows: int | None = None) -> Phase:
-    """All rows of some classes in the order of the data set, or the first so many."""
+    """Return all rows of some classes in the order of the data set, or only the first ones."""
     chosen = np.flatnonzero((data.train_y >= classes.start) & (data.train_y < classes.stop))[:rows]
     return Phase(data.train_x[chosen], data.train_y[chosen], classes)
 
 
 def test_rows(data: FeatureSet, seen: int) -> tuple[Array, NDArray[np.int64]]:
-    """Test samples of the classes seen."""
+    """Return the test samples of the classes seen."""
     chosen = data.test_y < seen
     return data.test_x[chosen], data.test_y[chosen]
 
 
 def ours(size: int) -> DSAL:
-    """Our method with the paper's values."""
+    """Return our method with the paper's values."""
     return DSAL(expansion_size=size, gamma=GAMMA, compensation=RATIO, seed=0)
 
 
 class Recursion:
     """Eqs. (11), (12) in the order of operations of the authors' code: float64 torch, explicit inverses, from the left.
 
-    The compensation learns each batch against weights that have seen the batches so far, as it does there.
+    As in that code, compensation learns each batch against weights that have seen only the batches so far.
     """
 
     def __init__(self, projection: Tensor) -> None:
@@ -80,7 +80,7 @@ class Recursion:
         self._fit(1, comp, residue)
 
     def predict(self, x: Array) -> NDArray[np.int64]:
-        """The best class of each row, in float64, batch by batch."""
+        """Return the best class of each row, in float64, batch by batch."""
         best = []
         for rows in torch.from_numpy(x).double().split(BATCH):
             z = rows @ self.projection
@@ -96,7 +96,7 @@ class Recursion:
 
 
 class Official:
-    """The authors' own classes, from a copy of their repository; the expansion is ours, so that results compare."""
+    """The authors' own classes, from a copy of their repository, with our expansion, so that results are comparable."""
 
     def __init__(self, folder: Path, projection: Tensor) -> None:
         sys.path.insert(0, str(folder))
@@ -112,13 +112,13 @@ class Official:
         self.model.update()
 
     def predict(self, x: Array) -> NDArray[np.int64]:
-        """The best class of each row."""
+        """Return the best class of each row."""
         batches = torch.from_numpy(x).double().split(BATCH)
         return torch.cat([self.model(rows).argmax(1) for rows in batches]).numpy()
 
 
 def bare_calls(size: int, d_in: int, block: int) -> Callable[[int, int, bool], None]:
-    """The BLAS and LAPACK calls of one phase in both streams, on numbers that mean nothing: the floor.
+    """Return a function that makes only the BLAS and LAPACK calls of one phase in both streams, on arbitrary numbers.
 
     Returns:
         A function of (rows, classes, first): products of the expansion (twice), symmetric updates and Cholesky in the
@@ -153,6 +153,6 @@ def bare_calls(size: int, d_in: int, block: int) -> Callable[[int, int, bool], N
 
 
 def batches(phase: Phase, size: int = BATCH) -> Iterator[Phase]:
-    """A phase in the batches of the authors' code."""
+    """Yield a phase in the batches of the authors' code."""
     for start in range(0, len(phase.y), size):
         yield Phase(phase.x[start : start + size], phase.y[start : start + size], phase.classes)

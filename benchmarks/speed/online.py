@@ -1,4 +1,4 @@
-"""One sample at a time, and a handful, against solving anew."""
+"""Learning one sample or ten at a time, against solving from scratch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROUNDS = 5
 
 
 def run(small: bool) -> Record:
-    """Measure with d_B = 8192 and 100 classes; weights are ready to predict after every update."""
+    """Measure with d_B = 8192 and 100 classes; the weights are ready after every update."""
     from scipy.linalg import blas, lapack
 
     size = 256 if small else 8192
@@ -39,7 +39,7 @@ def run(small: bool) -> Record:
             lapack.dpotrf(gram, clean=0, overwrite_a=1)
             lapack.dpotrs(gram, targets)
 
-    learn(1)  # from here on the weights come along
+    learn(1)  # from here on updates carry the weights along
     work = {"1 sample": lambda: learn(1), "10 samples": lambda: learn(10), "solve anew, Gram matrices kept": solve_anew}
     taken = in_turns(work, range(2 if small else ROUNDS))
     median = medians(taken)

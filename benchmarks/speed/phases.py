@@ -1,7 +1,7 @@
 """Time per phase, from 5 phases to 500, and whether the 500th takes as long as the first.
 
-Up to 50 phases bring new classes. With 500 there are fewer rows to a phase than classes: the rows of the new classes
-are shuffled, so after some phases all classes have been seen and only the number of phases grows.
+Up to 50 phases, each brings new classes. With 500, a phase has fewer rows than there are classes: the rows of the new
+classes are shuffled, so after some phases all classes have been seen and only the number of phases grows.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _by_class(data: Any, count: int) -> list[Phase]:
 
 
 def _shuffled(data: Any, count: int) -> list[Phase]:
-    """The new classes' rows in random order; columns are numbered in order of arrival."""
+    """Return the new classes' rows in random order, with columns numbered in order of arrival."""
     rows = np.random.RandomState(0).permutation(np.flatnonzero(data.train_y >= 50))
     _, arrival = np.unique(data.train_y[rows], return_index=True)
     place = np.empty(50, dtype=np.int64)

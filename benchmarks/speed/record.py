@@ -1,4 +1,4 @@
-"""What a benchmark leaves behind: a table for people, numbers for machines, a picture, and the conditions of both."""
+"""The output of a benchmark: a table to read, raw numbers as JSON, a picture, and the conditions of the measurement."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Record:
     """The results of one benchmark.
 
     Attributes:
-        name: its name, and that of the files.
+        name: name of the benchmark and of its files.
         title: what was measured, in one line.
-        columns: heads of the table.
+        columns: headings of the table.
         rows: the table; numbers are shown with three significant digits.
         notes: what a reader of the table must know.
-        raw: everything measured, as JSON holds it.
+        raw: everything measured, as JSON values.
         plot: draws the picture.
     """
 
@@ -80,7 +80,7 @@ class Record:
 
 
 def shown(value: Any) -> str:
-    """A cell of a table.
+    """Format a cell of a table.
 
     >>> [shown(value) for value in (1234.5, 12.345, 0.01234, 7, "x", None)]
     ['1234', '12.3', '0.0123', '7', 'x', '']
@@ -93,7 +93,7 @@ def shown(value: Any) -> str:
 
 
 def conditions_now() -> dict[str, Any]:
-    """Versions, hardware, threads, commit, and how busy the machine was."""
+    """Return versions, hardware, threads, commit, and the load of the machine."""
     from threadpoolctl import threadpool_info
 
     import dsal.blas  # noqa: F401  # so that all libraries are loaded
@@ -104,7 +104,7 @@ def conditions_now() -> dict[str, Any]:
 
 
 def said(conditions: dict[str, Any]) -> str:
-    """The conditions in one line."""
+    """Format the conditions in one line."""
     packages = ", ".join(f"{name} {conditions[name]}" for name in ("torch", "numpy", "scipy"))
     threads = ", ".join(f"{library} {count}" for library, count in conditions["libraries"].items())
     return (
@@ -115,17 +115,17 @@ def said(conditions: dict[str, Any]) -> str:
 
 
 def seconds(work: Callable[[], Any]) -> float:
-    """How long a call takes."""
+    """Return the seconds that a call takes."""
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
 
 
 def in_turns(contestants: dict[str, Callable[[], Any]], rounds: range) -> dict[str, list[float]]:
-    """Seconds of each contestant in each round.
+    """Return the seconds of each contestant in each round.
 
-    They take turns, so that all meet the same weather, in another order each round, so that none always comes after
-    the same one, whose heat and caches it would inherit.
+    They take turns, so that all run under the same conditions. The order changes in each round, so that none always
+    follows the same one and inherits its heat and caches.
     """
     taken: dict[str, list[float]] = {name: [] for name in contestants}
     for turn in rounds:
@@ -137,5 +137,5 @@ def in_turns(contestants: dict[str, Callable[[], Any]], rounds: range) -> dict[s
 
 
 def medians(taken: dict[str, list[float]]) -> dict[str, float]:
-    """The median of each contestant."""
+    """Return the median of each contestant."""
     return {name: statistics.median(times) for name, times in taken.items()}

@@ -1,7 +1,7 @@
-"""Ours against the recursion as the authors' code runs it, and against bare BLAS and LAPACK calls.
+"""Our method against the recursion of the authors' code, and against bare BLAS and LAPACK calls.
 
-Time depends on the shapes alone: rows, classes and d_B. So the base phase of the recursion is measured on one full
-batch and on the last, shorter one, and a run of K phases on a few of its phases; the totals say what was added up.
+Time depends only on the shapes: rows, classes and d_B. So the base phase of the recursion is measured on one full batch
+and on the last, shorter one, and a run of K phases on a few of its phases. The notes say how the totals were computed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ROUNDS = 3
 
 
 def run(small: bool, official: Path | None = None) -> Record:
-    """Measure, at d_B = 8192 and K = 25 and 50."""
+    """Measure at d_B = 8192, for K = 25 and 50."""
     size, batch = (256, 512) if small else (8192, BATCH)
     data = load(small)
     base = phase_of(data, range(50))
@@ -81,11 +81,11 @@ def run(small: bool, official: Path | None = None) -> Record:
 
 def _contestants(phase: Phase, method: Any, rivals: dict[str, Any], floor: Any, data: Any) -> dict[str, Any]:
     seen = phase.classes.stop
-    x = test_rows(data, 75)[0]  # as many as in the middle of a run
+    x = test_rows(data, 75)[0]  # as in the middle of a run
 
     def learn() -> None:
         method.learn_rows(*phase)
-        method.scores(x[:1])  # the weights are solved when first asked for: that is learning
+        method.scores(x[:1])  # the weights are solved on first use, which counts as learning
 
     work: dict[str, Any] = {
         "ours": learn,

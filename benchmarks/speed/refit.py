@@ -1,6 +1,6 @@
-"""What one would do without us: fit scikit-learn's RidgeClassifier anew on all rows so far, at every phase.
+"""The alternative without dsal: refit scikit-learn's RidgeClassifier on all rows so far, at every phase.
 
-Same expansion, same gamma, main stream alone, so that both end up with the same weights.
+Expansion and gamma are the same, with the main stream alone, so that both end with the same weights.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PHASES = 25
 
 
 def run(small: bool) -> Record:
-    """Measure with d_B = 4096; of the refits the first, the middle and the last, the others lie on a line."""
+    """Measure with d_B = 4096: the first, middle and last refit; the others are interpolated."""
     size = 128 if small else 4096
     data = load(small)
     method = ACIL(expansion_size=size, gamma=GAMMA)

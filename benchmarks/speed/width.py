@@ -1,4 +1,4 @@
-"""Time and memory over the width d_B; every width in a process of its own, whose peak memory is read at the end."""
+"""Time and memory by width d_B; every width runs in its own process, whose peak memory is read at the end."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run(small: bool) -> Record:
 
 
 def measure(size: int, share: int, small: bool) -> dict[str, Any]:
-    """One width, in this process."""
+    """Measure one width, in this process."""
     data = load(small)
     base = phase_of(data, range(50))
     base = Phase(base.x[::share], base.y[::share], base.classes)

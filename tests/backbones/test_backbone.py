@@ -187,3 +187,17 @@ def test_a_file_of_something_else_or_of_other_shapes_is_refused(backbone: Backbo
     save_tensors(path, tensors, meta)
     with pytest.raises(FileFormatError, match="feature_"):
         load_backbone(path)
+
+
+def test_weights_that_lead_to_nan_are_refused(backbone: Backbone, images: torch.Tensor, tmp_path: Path) -> None:
+    path = tmp_path / "w.safetensors"
+    save_backbone(path, backbone)
+    arrays, meta = load_tensors(path)
+    name = "network.layer1.1.bn1.running_var"
+    arrays[name] = -arrays[name]
+    save_tensors(path, arrays, meta)
+    with pytest.raises(FileFormatError, match=r"layer1\.1\.bn1\.running_var must be from 0"):
+        load_backbone(path)
+    backbone.network.conv1.weight.data.fill_(3e38)
+    with pytest.raises(InputError, match="NaN or infinities"):
+        backbone.extract(images)

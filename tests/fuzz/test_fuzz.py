@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import signal
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,12 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.fuzz.mutate import break_bytes
-from tests.fuzz.readers import READERS, copy
+from tests.fuzz.readers import READERS, Reader, copy
 
 from dsal.errors import DSALError
 
 SECONDS = 30  # that reading and using a file of some kilobytes may take
-MEMORY = 2**30  # that it may take
+MEMORY = 2**30  # that it may take, of any kind
+SLACK = 2**22  # of Python and NumPy, beyond twice the file's size and twice what reading the good file takes
 SHORT, LONG = 20, 10_000 // len(READERS) + 1
 
 
@@ -28,6 +30,7 @@ def bounded() -> Iterator[None]:
     def expired(*_: object) -> None:
         raise AssertionError(f"not done after {SECONDS} seconds")
 
+    tracemalloc.reset_peak()
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limits, handler = resource.getrlimit(resource.RLIMIT_AS), signal.signal(signal.SIGALRM, expired)
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY, limits[1]))
@@ -52,11 +55,24 @@ def fuzz(name: str, mutations: int, tmp_path: Path) -> None:
     good.mkdir()
     reader.make(good)
     assert finite(reader.use(good))
+    tracemalloc.start()
+    try:
+        _mutations(reader, good, bad, mutations, name)
+    finally:
+        tracemalloc.stop()
+
+
+def _mutations(reader: Reader, good: Path, bad: Path, mutations: int, name: str) -> None:
+    before = tracemalloc.get_traced_memory()[0]
+    tracemalloc.reset_peak()
+    reader.use(good)
+    needed = tracemalloc.get_traced_memory()[1] - before
     refused = 0
     for number in range(mutations):
         copy(good, bad)
         random = np.random.default_rng(number)
         what = (reader.lie if number % 2 else break_bytes)(bad / reader.file, random)
+        size, before = (bad / reader.file).stat().st_size, tracemalloc.get_traced_memory()[0]
         try:
             with bounded():
                 answer = reader.use(bad)
@@ -66,6 +82,8 @@ def fuzz(name: str, mutations: int, tmp_path: Path) -> None:
             raise AssertionError(f"{name}, mutation {number} ({what}): {error!r}") from error
         else:
             assert finite(answer), f"{name}, mutation {number} ({what}) answers with NaN or infinities"
+        taken = tracemalloc.get_traced_memory()[1] - before
+        assert taken <= 2 * (size + needed) + SLACK, f"{name}, mutation {number} ({what}) takes {taken} bytes"
     assert refused > mutations / 4  # the mutations do bite
 
 

@@ -3,9 +3,9 @@
     make mutants                         # all modules
     make mutants MODULES="scoring ridge"  # some
 
-Each mutant is tested in a process of its own, forked from one that has imported what takes long. A mutant that no test
-notices is a survivor: write a test, or, if no test could tell it from the original, name it in ``equivalent.toml`` and
-say why.
+Each mutant is tested in a process of its own, forked from one that has imported what takes long, up to the first test
+that fails. Tests that noticed many mutants before run first, then the short ones. A mutant that no test notices is a
+survivor: write a test, or, if no test could tell it from the original, name it in ``equivalent.toml`` and say why.
 """
 
 from __future__ import annotations
@@ -13,14 +13,20 @@ from __future__ import annotations
 import gc
 import importlib.abc
 import importlib.util
+import math
 import os
 import pkgutil
+import resource
 import signal
 import sys
+import tempfile
 import time
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
+
+import pytest
 
 from .operators import Mutant, mutants
 
@@ -48,6 +54,10 @@ PARTS = {"learner": tuple(f"Learner.{name} " for name in (*LEARNER, "_residue_bl
 """Where only a part of a module is mathematics: how the places of that part begin."""
 
 
+PATIENCE = 900
+"""Seconds after which tests that wait for something that never comes are given up."""
+
+
 class Instead(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Import one module from a source of its own."""
 
@@ -64,22 +74,48 @@ class Instead(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(compile(self.source, str(self.path), "exec"), module.__dict__)
 
 
-def is_noticed(target: str, source: str, tests: Sequence[str], limit: float) -> bool:
-    """Whether the tests fail, or do not end within ``limit`` seconds, with another source in place of a module."""
+class Order:
+    """The order of the tests, and what came of them: a plug-in of pytest in the child, read by the parent."""
+
+    def __init__(self, target: str) -> None:
+        self.log = Path(tempfile.gettempdir()) / f"mutants-{os.getpid()}-{Path(target).name}"
+        self.noticed, self.seconds = Counter[str](), defaultdict[str, float](float)
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items.sort(key=lambda item: (-self.noticed[item.nodeid], self.seconds[item.nodeid]))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        with self.log.open("a", encoding="utf-8") as log:
+            log.write(f"{report.nodeid}\t{report.duration}\t{int(report.failed)}\n")
+
+    def remember(self, used: float) -> None:
+        """Count what the child's tests noticed; keep how long each took, and the processor time of all."""
+        self.used = used
+        if self.log.exists():
+            for line in self.log.read_text(encoding="utf-8").splitlines():
+                test, seconds, failed = line.rsplit("\t", 2)
+                self.noticed[test] += int(failed)
+                self.seconds[test] = max(self.seconds[test], float(seconds))
+            self.log.unlink()
+
+
+def is_noticed(target: str, source: str, tests: Sequence[str], order: Order, limit: float = math.inf) -> bool:
+    """Whether the tests fail with another source in place of a module, or compute for more than ``limit`` seconds."""
     child = os.fork()
     if child == 0:
         os.setsid()
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         os.dup2(1, 2)
+        if limit < math.inf:  # processor time: how busy the machine is must not decide
+            resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(limit), math.ceil(limit)))
         path = ROOT / "src" / "dsal" / f"{target}.py"
         sys.meta_path.insert(0, Instead(f"dsal.{target.replace('/', '.')}", path, source))
-        import pytest
-
-        os._exit(int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests])))
-    end = time.monotonic() + limit
+        os._exit(int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests], plugins=[order])))
+    end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
-        done, status = os.waitpid(child, os.WNOHANG)
+        done, status, used = os.wait4(child, os.WNOHANG)
         if done:
+            order.remember(used.ru_utime + used.ru_stime)
             return status != 0
         time.sleep(0.01)
     os.killpg(child, signal.SIGKILL)
@@ -90,18 +126,19 @@ def is_noticed(target: str, source: str, tests: Sequence[str], limit: float) -> 
 def survivors(target: str, tests: Sequence[str], known: set[str]) -> list[Mutant]:
     """The mutants of a module that no test notices and that are not known to be equivalent."""
     source = (ROOT / "src" / "dsal" / f"{target}.py").read_text(encoding="utf-8")
-    began = time.monotonic()
-    if is_noticed(target, source, tests, limit=600):
+    began, order = time.monotonic(), Order(target)
+    if is_noticed(target, source, tests, order):
         sys.exit(f"{target}: its tests fail without any change")
-    limit = 3 * (time.monotonic() - began) + 10
+    limit = 3 * order.used + 10
     left = []
     every = [mutant for mutant in mutants(source) if mutant.place.startswith(PARTS.get(target, ""))]
     for mutant in every:
-        if mutant.key not in known and not is_noticed(target, mutant.source, tests, limit):
+        if mutant.key not in known and not is_noticed(target, mutant.source, tests, order, limit):
             left.append(mutant)
             print(f"  {target}.py:{mutant.line}  {mutant.change}", flush=True)
+    named = sum(mutant.key in known for mutant in every)
     seconds = time.monotonic() - began
-    print(f"{target}: {len(every)} mutants, {len(left)} survived, {seconds:.0f} s", flush=True)
+    print(f"{target}: {len(every)} mutants, {named} equivalent, {len(left)} survived, {seconds:.0f} s", flush=True)
     stale = known - {mutant.key for mutant in every}
     if stale:
         sys.exit(f"equivalent.toml names mutants of {target} that do not exist: {stale}")
@@ -116,7 +153,6 @@ def equivalents() -> dict[str, dict[str, str]]:
 def _import_once() -> None:
     """Import all that the tests use, and forget dsal: every child imports its own."""
     import hypothesis  # noqa: F401
-    import pytest  # noqa: F401
 
     for name in ("dsal", "dsal.classifier", "dsal.evaluation", "dsal.images"):
         package = importlib.import_module(name)

@@ -20,10 +20,6 @@ class NearestMedian(ArrayMethod):
         self.order = order
         self.medians_ = np.zeros((0, 0))
 
-    @property
-    def classes_seen(self) -> int:
-        return len(self.medians_)
-
     def _learn(self, X: np.ndarray[Any, Any], y: np.ndarray[Any, Any], classes: Sequence[int]) -> None:
         new = [np.median(X[y == c], axis=0) for c in classes]
         self.medians_ = np.array([*self.medians_, *new], dtype=np.float64)
