@@ -28,7 +28,7 @@ from dsal.backbones import load_backbone, save_backbone
 from dsal.data import DataSet, FeatureSet, ImageData, load_dataset, save_features
 from dsal.data.dataset import fingerprint
 from dsal.features import extract_dataset
-from dsal.training import BaseTraining, Recipe, load_checkpoint, save_checkpoint
+from dsal.training import BaseTraining, Recipe, choose_precision, load_checkpoint, save_checkpoint
 from dsal.training.augment import resized
 
 RESULTS = Path(__file__).parent / "results" / "proxy.jsonl"
@@ -92,6 +92,7 @@ def make_training(data: ImageData, recipe: Recipe, classes: tuple[int, ...], sta
         start=None if start is None else load_backbone(start),
         teacher=None if start is None else load_backbone(start),
         device=torch.device("cpu"),
+        precision=choose_precision("auto", torch.device("cpu")),
     )
 
 

@@ -208,15 +208,22 @@ def test_kill_then_resume_equals_never_interrupted(tmp_path: Path) -> None:
     assert not checkpoint.exists()
 
 
-def test_distillation_is_cross_entropy_to_the_teacher(data: ImageData, finished: BaseTraining) -> None:
+@pytest.mark.parametrize("temperature", [1.0, 4.0])
+def test_distillation_is_cross_entropy_to_the_teacher(
+    data: ImageData, finished: BaseTraining, temperature: float
+) -> None:
     teacher = finished.backbone({})
-    again = training(data, Recipe(epochs=1, batch_size=64, distillation=1.0), teacher=teacher, start=teacher)
+    recipe = Recipe(epochs=1, batch_size=64, distillation=1.0, temperature=temperature)
+    again = training(data, recipe, teacher=teacher, start=teacher)
     images, labels = again.train.images[:32], again.train.labels[:32]
     batch = Batch(images, labels, slice(None), 0.0, torch.Generator())
     loss, _ = again._loss(lambda x: again.model.head(again.model.network.eval()(x)), batch)
-    p = teacher.head(teacher.network(teacher.normalise(images))).softmax(1)
-    assert loss.item() == pytest.approx(-(p * p.log()).sum(1).mean().item(), rel=1e-5)  # a network by itself: entropy
+    p = (teacher.head(teacher.network(teacher.normalise(images))) / temperature).softmax(1)
+    entropy = -(p * p.log()).sum(1).mean().item()  # of a network by itself
+    assert loss.item() == pytest.approx(temperature**2 * entropy, rel=1e-5)
     gradients = torch.autograd.grad(loss, list(again.model.head.parameters()))
     assert all(gradient.abs().max() < 1e-6 for gradient in gradients)
     with pytest.raises(InputError, match="distillation needs a teacher"):
         training(data, Recipe(epochs=1, distillation=0.5))
+    with pytest.raises(InputError, match="temperature must be positive"):
+        Recipe(epochs=1, temperature=0.0)

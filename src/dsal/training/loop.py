@@ -189,10 +189,11 @@ class BaseTraining:
     def _distillation(self, x: Tensor, labels: Tensor, scores: Tensor) -> Tensor:
         """Compute the cross-entropy to the teacher's probabilities, without rotated images, which it does not know."""
         upright = labels % self.turns == 0
-        teacher = cast(Backbone, self.teacher)
+        teacher, temperature = cast(Backbone, self.teacher), self.recipe.temperature
         with torch.no_grad():
-            probabilities = _head(teacher)(teacher.network(x[upright])).softmax(dim=1)
-        return functional.cross_entropy(scores[upright][:, :: self.turns], probabilities)
+            probabilities = (_head(teacher)(teacher.network(x[upright])).float() / temperature).softmax(dim=1)
+        mine = scores[upright][:, :: self.turns] / temperature
+        return temperature**2 * functional.cross_entropy(mine, probabilities)  # gradients keep their scale
 
     @property
     def result(self) -> Backbone:

@@ -28,7 +28,8 @@ class Recipe:
         milestones: fractions of the training at which ``lr`` drops tenfold; empty: one cosine down to zero.
         warmup: fraction of the training over which the learning rate rises linearly from zero.
         label_smoothing: weight spread evenly over all classes.
-        distillation: weight of a teacher's probabilities in the labels (born-again networks, Furlanello et al., 2018).
+        distillation: weight of a teacher's probabilities in the loss (Hinton et al., 2015).
+        temperature: by which the scores of teacher and student are divided before their probabilities are compared.
         crop: ``"resized"``: images in files are read as parts of random size and shape (8% to 100% of the area, sides
             3:4 to 4:3), as is usual on ImageNet; ``"shift"``: images are shifted by up to 4 pixels, as images
             in memory always are.
@@ -56,6 +57,7 @@ class Recipe:
     warmup: float = 0.0
     label_smoothing: float = 0.0
     distillation: float = 0.0
+    temperature: float = 1.0
     crop: str = "shift"
     jitter: float = 0.0
     mirror: bool = True
@@ -71,6 +73,8 @@ class Recipe:
             raise UnknownNameError("crop", self.crop, CROPS)
         if not 0 <= self.jitter < 1:
             raise InputError(f"jitter must be at least 0 and less than 1, got {self.jitter}")
+        if not self.temperature > 0:
+            raise InputError(f"temperature must be positive, got {self.temperature}")
 
     def lr_factor(self, progress: float) -> float:
         """Return the learning rate at a fraction of the training in [0, 1), relative to its highest.
@@ -115,6 +119,18 @@ RECIPES.register("strong")(
         muon_lr=0.04,
         nesterov=True,
         warmup=0.05,
+        trivial=0.5,
+        sizes=((0.3, 16), (0.65, 24)),
+    )
+)
+RECIPES.register("teacher")(  # for ResNet-18: large batches, because Muon's steps are expensive for wide layers
+    Recipe(
+        epochs=22,
+        batch_size=512,
+        optimiser="muon",
+        lr=0.2,
+        nesterov=True,
+        warmup=0.1,
         trivial=0.5,
         sizes=((0.3, 16), (0.65, 24)),
     )
