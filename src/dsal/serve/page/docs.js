@@ -3,15 +3,19 @@
 import { openapi } from "./api.js";
 import { h, show } from "./dom.js";
 
+/** Render text in backticks as code. */
+const prose = (text) => text.split(/``?/).map((part, index) => (index % 2 ? h("code", {}, part) : part));
+
 function operation(path, method, about) {
+  const [first, ...rest] = (about.description ?? "").split("\n");
   const inputs = (about.parameters ?? []).map((p) => `${p.in} ${p.name}${p.required ? "" : " (optional)"}`);
   const bodies = Object.entries(about.requestBody?.content ?? {}).map(([type, content]) => `${type}\n${shape(content.schema)}`);
   const title = [h("span", { class: "method" }, method.toUpperCase()), h("code", {}, path)];
   return h(
     "details",
     { class: "card" },
-    h("summary", {}, title, h("span", { class: "quiet" }, (about.description ?? "").split("\n")[0])),
-    h("p", { class: "quiet" }, (about.description ?? "").split("\n").slice(1).join(" ")),
+    h("summary", {}, title, h("span", { class: "quiet" }, prose(first))),
+    h("p", { class: "quiet" }, prose(rest.join(" "))),
     inputs.length > 0 && h("pre", {}, inputs.join("\n")),
     bodies.map((body) => h("pre", {}, body)),
     h("pre", {}, `responses: ${Object.keys(about.responses).join(", ")}`),

@@ -77,7 +77,7 @@ const pairs = (rows) =>
   );
 
 function heldOut(project) {
-  const result = h("div", {});
+  const result = h("div", { class: "result" });
   const folder = h("input", { type: "file", class: "hidden", tabindex: "-1", "aria-hidden": "true", id: "held-out" });
   folder.webkitdirectory = true;
   const zone = h(
