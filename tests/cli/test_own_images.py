@@ -86,10 +86,10 @@ def test_text_output_flags_the_unknown(call: Call, model: Path, album: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "code", "reason"),
     [
-        (("predict", "m.dsal", "nowhere.png"), 2, "there is no image nowhere.png"),
+        (("predict", "m.dsal", "nowhere.png"), 2, "no such image: nowhere.png"),
         (("predict", "nowhere.dsal", "m.dsal"), 1, "no such file: nowhere.dsal"),
         (("predict", "m.dsal", "m.dsal"), 1, "cannot read the image m.dsal"),
-        (("learn", "nowhere", "--model", "m.dsal"), 1, "there is no nowhere"),
+        (("learn", "nowhere", "--model", "m.dsal"), 1, "no such folder or file: nowhere"),
         (("learn", "empty", "--model", "m.dsal"), 2, "empty has no class folders"),
         (("learn", "full", "--model", "m.dsal", "--gamma", "1"), 2, "can only be set for a new model"),
         (("learn", "full", "--model", "m.dsal", "--backbone", "efficientnet-lit0"), 2, "did you mean"),

@@ -60,7 +60,7 @@ def test_something_else(tmp_path: Path) -> None:
 
 
 def test_wrong_folders(tmp_path: Path) -> None:
-    with pytest.raises(MissingDataError, match="there is no"):
+    with pytest.raises(MissingDataError, match="no such folder or file"):
         read_files(tmp_path / "nowhere")
     with pytest.raises(InputError, match="has no class folders"):
         read_files(tmp_path)
@@ -76,7 +76,7 @@ def test_find_images(tmp_path: Path) -> None:
     touch(tmp_path / "cat" / "b.png", tmp_path / "a.dat")
     (tmp_path / "empty").mkdir()
     assert find_images([tmp_path / "a.dat", tmp_path]) == (tmp_path / "a.dat", tmp_path / "cat" / "b.png")
-    with pytest.raises(InputError, match="there is no image"):
+    with pytest.raises(InputError, match="no such image"):
         find_images([tmp_path / "c.png"])
     with pytest.raises(InputError, match=r"holds no images$"):
         find_images([tmp_path / "empty"])

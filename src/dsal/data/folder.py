@@ -54,7 +54,10 @@ def read_files(source: Path) -> ImageFiles[Path] | ImageFiles[ZipImage]:
     """List labelled files by :func:`read_folder`, :func:`read_zip` (``.zip``) or :func:`read_csv` (any other file)."""
     source = Path(source)
     if not source.exists():
-        raise MissingDataError(f"there is no {source}: expected a folder with one folder of images for each class")
+        raise MissingDataError(
+            f"no such folder or file: {source}. Expected a folder with one folder of images for each class,"
+            " a .zip of one, or a CSV table"
+        )
     if source.is_dir():
         return read_folder(source)
     return read_zip(source) if source.suffix.lower() == ".zip" else read_csv(source)
@@ -163,7 +166,7 @@ def find_images(sources: Iterable[Path], passed: Counter[str] | None = None) -> 
     found: list[Path] = []
     for source in map(Path, sources):
         if not source.exists():
-            raise InputError(f"there is no image {source}")
+            raise InputError(f"no such image: {source}")
         if not source.is_dir():
             found.append(source)
             continue
