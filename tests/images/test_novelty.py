@@ -46,6 +46,12 @@ def test_distance_by_the_book(rows: Rows) -> None:
     np.testing.assert_allclose(of(x, y).distances(x), np.array(expected) / d, rtol=1e-8, atol=1e-10)
 
 
+def test_distance_in_float32(rows: Rows) -> None:
+    x, y = rows
+    found = of(x + 100.0, y).relative_distance.single()(np.float32(x + 100.0))  # features far from zero lose nothing
+    np.testing.assert_allclose(found, of(x, y).distances(x), atol=1e-5 * np.abs(found).max())
+
+
 def test_leaving_one_out(rows: Rows) -> None:
     """Against real removal of the row, with shrinkage and degrees of freedom held as they were."""
     x, y = rows
@@ -215,7 +221,8 @@ def test_one_image_a_class(rows: Rows) -> None:
     probe = rows[0][5]
     expected = min(((probe - r) ** 2).sum() for r in x) - (probe - centre) @ overall @ (probe - centre)
     assert statistics.distances(probe[None])[0] == pytest.approx(expected / d)
-    np.testing.assert_allclose(statistics._within.squared(x)[[0, 1], [0, 1]], 0.0, atol=1e-9)
+    far = [(r - centre) @ overall @ (r - centre) for r in x]
+    np.testing.assert_allclose(statistics.distances(x), -np.array(far) / d)  # no distance to their own means
     alone = ClassStatistics.nothing(d).plus(x[:1], np.array([0]), 1)
     assert alone.distances(probe[None])[0] == pytest.approx(0.0, abs=1e-9)
 
