@@ -166,23 +166,31 @@ def test_a_server_that_cannot_keep_up_says_when_to_come_again(settings: dict[str
             assert int(answer.headers["Retry-After"]) >= 1
 
 
+def sums(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+    return images.sum(axis=(1, 2, 3), dtype=np.float32)
+
+
+def same(features: NDArray[np.float32]) -> tuple[Any, ...]:
+    return (features,)
+
+
 def test_the_queue_is_bounded_and_batches_are_shared() -> None:
     sizes: list[int] = []
-    runner = Runner(max_batch=4, max_wait=0.01, max_queue=6, observe=sizes.append)
+    runner = Runner(max_batch=4, max_wait=0.0, max_queue=6, observe=sizes.append)
     gate, started = threading.Event(), threading.Event()
 
-    def slow(images: NDArray[np.uint8]) -> tuple[Any, ...]:
+    def slow(images: NDArray[np.uint8]) -> NDArray[np.float32]:
         started.set()
         gate.wait(10)
-        return (images.sum(axis=(1, 2, 3)),)
+        return sums(images)
 
     one = np.ones((1, 1, 2, 2), np.uint8)
-    first = runner.submit(slow, one)
+    first = runner.submit(slow, same, one)
     started.wait(10)
-    lesson = runner.submit(lambda images: (np.zeros(len(images)),), one, urgent=False)
-    later = [runner.submit(slow, one * number) for number in range(6)]
+    lesson = runner.submit(sums, same, one, urgent=False)
+    later = [runner.submit(slow, same, one * number) for number in range(6)]
     with pytest.raises(Refusal, match="6 images are already waiting") as refused:
-        runner.submit(slow, one)
+        runner.submit(slow, same, one)
     assert refused.value.status == 429
     assert refused.value.retry_after is not None
     assert not lesson.done()
@@ -191,44 +199,49 @@ def test_the_queue_is_bounded_and_batches_are_shared() -> None:
     assert first.result(10)[0].tolist() == [4]
     assert [future.result(10)[0].tolist() for future in (later[0], *later[2:])] == [[0], [8], [12], [16], [20]]
     lesson.result(10)
-    assert sizes[0] == 1
+    assert sum(sizes) == 7
     assert max(sizes) <= 4
-    assert len(sizes) <= 4  # one, up to four, up to two, the lesson
-    failing = runner.submit(lambda images: 1 / 0, one)  # type: ignore[arg-type,return-value]
-    with pytest.raises(ZeroDivisionError):
-        failing.result(10)
+    assert len(sizes) == 3  # up to four, the others, the lesson
+    for extract, score in ((lambda images: 1 / 0, same), (sums, lambda features: 1 / 0)):
+        failing = runner.submit(extract, score, one)  # type: ignore[arg-type]
+        with pytest.raises(ZeroDivisionError):
+            failing.result(10)
     runner.close()
     with pytest.raises(Refusal, match="shutting down"):
-        runner.submit(slow, one)
+        runner.submit(slow, same, one)
 
 
-def test_batches_fill_up_under_load_and_a_client_that_is_alone_never_waits() -> None:
+def test_images_that_arrive_while_others_are_computed_join_their_batch() -> None:
     sizes: list[int] = []
-    runner = Runner(max_batch=4, max_wait=5.0, max_queue=100, observe=sizes.append)
+    runner = Runner(max_batch=4, max_wait=0.0, max_queue=100, observe=sizes.append)
     gate, started = threading.Event(), threading.Event()
 
-    def work(images: NDArray[np.uint8]) -> tuple[Any, ...]:
+    def slow(images: NDArray[np.uint8]) -> NDArray[np.float32]:
         started.set()
         gate.wait(10)
-        return (images.sum(axis=(1, 2, 3)),)
+        return sums(images)
 
-    one, start = np.ones((1, 1, 2, 2), np.uint8), time.monotonic()
-    gate.set()
-    for _ in range(2):
-        runner.submit(work, one).result(10)
-    assert time.monotonic() - start < 2.5
-    gate.clear()
-    started.clear()
-    crowd = [runner.submit(work, one)]
+    def other(features: NDArray[np.float32]) -> tuple[Any, ...]:
+        return (-features,)
+
+    one = np.ones((1, 1, 2, 2), np.uint8)
+    crowd = [runner.submit(slow, same, one)]
     started.wait(10)
-    crowd += [runner.submit(work, one) for _ in range(4)]
+    crowd += [runner.submit(slow, score, one) for score in (same, other, same, other, same, same)]
     gate.set()
-    for future in crowd:
-        future.result(10)
-    for _ in range(4):  # one after the other, yet in one batch, as the last had four
-        crowd.append(runner.submit(work, one))
+    assert [future.result(10)[0].item() for future in crowd] == [4, 4, -4, 4, -4, 4, 4]
+    runner.close()
+    assert sizes == [4, 2, 1]  # up to four with the same scores, the oldest first
+
+
+def test_a_batch_that_is_not_full_waits_if_asked_to() -> None:
+    sizes: list[int] = []
+    runner = Runner(max_batch=4, max_wait=5.0, max_queue=100, observe=sizes.append)
+    crowd = []
+    for _ in range(4):
+        crowd.append(runner.submit(sums, same, np.ones((1, 1, 2, 2), np.uint8)))
         time.sleep(0.01)
     for future in crowd:
         future.result(10)
     runner.close()
-    assert sizes == [1, 1, 1, 4, 4]
+    assert sizes == [4]

@@ -22,12 +22,13 @@ class Extractor:
         if self._graph is None:
             threading.Thread(target=self._convert, name="dsal-convert", daemon=True).start()
 
-    def features(self, images: Pixels) -> tuple[NDArray[np.float32]]:
+    def features(self, images: Pixels) -> NDArray[np.float32]:
         """Return features (n, d) of images (n, c, size, size)."""
         if self._graph is not None:
-            return (self._graph(images),)
+            return self._graph(images)
         with torch.no_grad():
-            return (self.backbone.extract(torch.from_numpy(images)).cpu().numpy(),)
+            features: NDArray[np.float32] = self.backbone.extract(torch.from_numpy(images)).cpu().numpy()
+        return features
 
     def _convert(self) -> None:
         self._graph = graph_of(self.backbone, WORTH_CONVERTING)

@@ -1,9 +1,8 @@
 """Threads that decode images and run backbones, one batch per core; predictions take precedence over lessons.
 
-Work is a function that maps a batch of images to arrays with one row per image. Waiting pieces of work with the same
-function run together, up to ``max_batch`` images. A batch waits for as many images as the last one had, but at most
-``max_wait`` seconds: under load batches fill up, and a single client never waits. Lessons submit their images a few at
-a time and give way to predictions.
+Features are extracted from one piece of work at a time. Pieces that arrive in the meantime and need the same scores
+join the batch, up to ``max_batch`` images; then all are scored at once. So batches fill up under load, and a single
+client never waits. Lessons submit their images a few at a time and give way to predictions.
 """
 
 from __future__ import annotations
@@ -23,17 +22,25 @@ from dsal.data.decode import Pixels
 from dsal.serve.decoding import ImageFiles
 from dsal.serve.errors import Refusal
 
+Features: TypeAlias = NDArray[np.float32]
 Rows: TypeAlias = tuple[NDArray[Any], ...]
-Work: TypeAlias = Callable[[Pixels], Rows]
+Extract: TypeAlias = Callable[[Pixels], Features]
+Score: TypeAlias = Callable[[Features], Rows]
 
 
 @dataclass(eq=False)
 class _Piece:
-    work: Work
+    extract: Extract
+    score: Score
     images: Pixels | ImageFiles
     arrived: float
     urgent: bool
     answer: Future[Rows] = field(default_factory=Future)
+
+    def features(self) -> Features | None:
+        """Return the features of the images that can be read; None if there are none."""
+        pixels = self.images.decode() if isinstance(self.images, ImageFiles) else self.images
+        return self.extract(pixels) if len(pixels) else None
 
 
 class Runner:
@@ -41,7 +48,7 @@ class Runner:
 
     Args:
         max_batch: most images per batch.
-        max_wait: most seconds that work waits for more of the same kind.
+        max_wait: seconds that work waits for more of the same kind while its batch is not full.
         max_queue: most images of urgent work that may wait; more are refused with 429.
         observe: called with the size of every batch.
         threads: number of threads; lessons never take the last of several.
@@ -61,7 +68,6 @@ class Runner:
         self._patient: deque[_Piece] = deque()
         self._changed = threading.Condition()
         self._waiting = 0  # images of urgent work
-        self._expected = 1  # images of the next batch: as many as the last one had
         self._seconds = 0.05  # per image, as a moving average
         self._stopped = False
         self._patient_left = max(threads - 1, 1)  # threads that a lesson may take
@@ -79,15 +85,15 @@ class Runner:
         """Number of batches that can run at the same time."""
         return len(self._threads)
 
-    def submit(self, work: Work, images: Pixels | ImageFiles, urgent: bool = True) -> Future[Rows]:
-        """Queue images, decoded (n, c, h, w) or not, and return a future of the rows of ``work(images)``.
+    def submit(self, extract: Extract, score: Score, images: Pixels | ImageFiles, urgent: bool = True) -> Future[Rows]:
+        """Queue images, decoded (n, c, h, w) or not, and return a future of the rows of ``score(extract(images))``.
 
         If none of the images can be read, its result is empty.
 
         Raises:
             Refusal: too many images are already waiting.
         """
-        piece = _Piece(work, images, time.monotonic(), urgent)
+        piece = _Piece(extract, score, images, time.monotonic(), urgent)
         with self._changed:
             if self._stopped:
                 raise Refusal(503, "the server is shutting down", retry_after=5)
@@ -100,7 +106,7 @@ class Runner:
                     )
                 self._waiting += len(images)
             (self._urgent if urgent else self._patient).append(piece)
-            self._changed.notify()
+            self._changed.notify_all()
         return piece.answer
 
     def close(self) -> None:
@@ -112,71 +118,76 @@ class Runner:
             thread.join()
 
     def _run(self) -> None:
-        while not self._stopped:
-            batch = self._next()
+        while (first := self._next()) is not None:
             try:
-                self._answer([piece for piece in batch if piece.answer.set_running_or_notify_cancel()])
+                self._answer(first)
             finally:
-                if batch and not batch[0].urgent:
+                if not first.urgent:
                     with self._changed:
                         self._patient_left += 1
-                        self._changed.notify()
-                del batch  # and the model it refers to, which a lesson may replace while this thread waits
+                        self._changed.notify_all()
+                del first  # and the model it refers to, which a lesson may replace while this thread waits
 
-    def _answer(self, batch: list[_Piece]) -> None:
-        start = time.monotonic()
-        decoded: list[tuple[_Piece, Pixels]] = []
-        for piece in batch:
+    def _answer(self, first: _Piece) -> None:
+        """Extract the features of a piece and of all that join it, score them together and answer."""
+        start, batch, size = time.monotonic(), list[tuple[_Piece, Features]](), 0
+        piece: _Piece | None = first
+        while piece is not None:
+            size += len(piece.images)
             try:
-                pixels = piece.images.decode() if isinstance(piece.images, ImageFiles) else piece.images
-                decoded.append((piece, pixels))
+                if piece.answer.set_running_or_notify_cancel():
+                    features = piece.features()
+                    if features is None:
+                        piece.answer.set_result(())
+                    else:
+                        batch.append((piece, features))
             except BaseException as error:  # pass any error to the caller, and keep the thread running
                 piece.answer.set_exception(error)
-        if not decoded:
+            piece = self._more(first, size) if first.urgent else None
+        if not batch:
             return
-        images = np.concatenate([pixels for _, pixels in decoded])
-        self._observe(len(images))
         try:
-            rows = batch[0].work(images) if len(images) else ()
+            rows = first.score(np.concatenate([features for _, features in batch]))
         except BaseException as error:
-            for piece, _ in decoded:
+            for piece, _ in batch:
                 piece.answer.set_exception(error)
             return
-        seconds = (time.monotonic() - start) / max(len(images), 1) / len(self._threads)
+        self._observe(len(rows[0]))
+        seconds = (time.monotonic() - start) / len(rows[0]) / len(self._threads)
         self._seconds += 0.2 * (seconds - self._seconds)
-        first = 0
-        for piece, pixels in decoded:
-            last = first + len(pixels)
-            piece.answer.set_result(tuple(column[first:last] for column in rows))
-            first = last
+        end = 0
+        for piece, features in batch:
+            begin, end = end, end + len(features)
+            piece.answer.set_result(tuple(column[begin:end] for column in rows))
 
-    def _next(self) -> list[_Piece]:
-        """Wait for work and take a batch; empty if another thread was faster or the runner was closed."""
+    def _next(self) -> _Piece | None:
+        """Wait for work and take the oldest piece; None once the runner is closed."""
         with self._changed:
             while not (self._urgent or (self._patient and self._patient_left) or self._stopped):
                 self._changed.wait()
             if self._stopped:
                 for piece in (*self._urgent, *self._patient):
                     piece.answer.cancel()
-                return []
-            if not self._urgent:
-                self._patient_left -= 1
-                return [self._patient.popleft()]
-            until = self._urgent[0].arrived + self.max_wait
-            while 0 < self._waiting < self._expected and (left := until - time.monotonic()) > 0 and not self._stopped:
-                self._changed.wait(left)
-            return self._take() if self._urgent else []
+                return None
+            if self._urgent:
+                return self._take(self._urgent[0])
+            self._patient_left -= 1
+            return self._patient.popleft()
 
-    def _take(self) -> list[_Piece]:
-        """Take the oldest urgent piece and all others with the same work that fit into the batch."""
-        batch, rest, size = [self._urgent[0]], [], len(self._urgent[0].images)
-        for piece in list(self._urgent)[1:]:
-            if piece.work == batch[0].work and size + len(piece.images) <= self.max_batch:
-                batch.append(piece)
-                size += len(piece.images)
-            else:
-                rest.append(piece)
-        self._urgent = deque(rest)
-        self._waiting -= size
-        self._expected = min(size, self.max_batch)
-        return batch
+    def _more(self, first: _Piece, size: int) -> _Piece | None:
+        """Take the oldest piece that can join a batch of ``size`` images; None if there is none."""
+        until = first.arrived + self.max_wait
+        with self._changed:
+            while True:
+                for piece in self._urgent:
+                    if piece.score == first.score and size + len(piece.images) <= self.max_batch:
+                        return self._take(piece)
+                left = until - time.monotonic()
+                if size >= self.max_batch or left <= 0 or self._stopped:
+                    return None
+                self._changed.wait(left)
+
+    def _take(self, piece: _Piece) -> _Piece:
+        self._urgent.remove(piece)
+        self._waiting -= len(piece.images)
+        return piece

@@ -24,9 +24,10 @@ from dsal.images.sources import content_keys
 from dsal.serve.deadline import deadline
 from dsal.serve.decoding import ImageFiles
 from dsal.serve.errors import Cancelled, Refusal, Unchanged
+from dsal.serve.extractor import Extractor
 from dsal.serve.library import Library, Outcome
 from dsal.serve.metrics import Metrics
-from dsal.serve.runner import Rows, Runner, Work
+from dsal.serve.runner import Features, Rows, Runner, Score
 from dsal.serve.settings import Settings
 from dsal.serve.snapshot import Snapshot
 
@@ -108,7 +109,7 @@ class Service:
         """Return scores of image files, or of pixels (n, c, size, size)."""
         seconds = self.settings.timeout
         async with deadline(seconds, Refusal(503, f"no answer within {seconds:g} s: try again later", 5)):
-            columns, rows, broken = await self._run(snapshot.scores, images, snapshot.extractor.card, skip_broken)
+            columns, rows, broken = await self._run(snapshot.extractor, snapshot.scores, images, skip_broken)
         logits, probabilities, novelty = columns
         return Scores(snapshot, rows, logits, probabilities, novelty, broken)
 
@@ -170,7 +171,7 @@ class Service:
         extractor = await asyncio.to_thread(self.library.extractor, name)
         features, rows, broken = np.empty(0, np.float32), list[int](), dict[int, str]()
         if not await self._known(name, key):
-            (features,), rows, broken = await self._run(extractor.features, images, extractor.card, skip_broken, lesson)
+            (features,), rows, broken = await self._run(extractor, _unscored, images, skip_broken, lesson)
         if lesson.cancelled:
             raise Cancelled
         keys = await asyncio.to_thread(content_keys, images)
@@ -213,13 +214,13 @@ class Service:
 
     async def _run(
         self,
-        work: Work,
+        extractor: Extractor,
+        score: Score,
         images: Sequence[bytes] | Pixels,
-        card: Card,
         skip_broken: bool,
         lesson: Lesson | None = None,
     ) -> tuple[Rows, list[int], dict[int, str]]:
-        """Return the rows of ``work`` on the readable images, their indices, and the reasons why others cannot be read.
+        """Return the scores of the readable images, their indices, and the reasons why others cannot be read.
 
         One batch per thread is queued at a time; those of a lesson give way to predictions.
         """
@@ -228,11 +229,11 @@ class Service:
         for some in (starts[i : i + self.runner.threads] for i in range(0, len(starts), self.runner.threads)):
             if lesson is not None and lesson.cancelled:
                 raise Cancelled
-            pieces = [self._piece(images[start : start + batch], start, card, skip_broken) for start in some]
+            pieces = [self._piece(images[start : start + batch], start, extractor.card, skip_broken) for start in some]
             futures: list[Future[Rows]] = []
             try:
                 for piece in pieces:
-                    futures.append(self.runner.submit(work, piece, urgent=lesson is None))
+                    futures.append(self.runner.submit(extractor.features, score, piece, lesson is None))
                 for start, piece, future in zip(some, pieces, futures, strict=True):
                     answer = await asyncio.wrap_future(future)
                     if answer:
@@ -258,6 +259,10 @@ class Service:
         if isinstance(images, np.ndarray):
             return images
         return ImageFiles(images, first, card, self.settings.max_pixels, skip_broken)
+
+
+def _unscored(features: Features) -> Rows:
+    return (features,)
 
 
 def _digest(*parts: str | bytes) -> str:

@@ -25,7 +25,7 @@ class Settings:
         backbone: backbone of new models.
         expansion_size: d_B of new models.
         max_batch: most images per batch of the backbone.
-        max_wait_ms: most milliseconds that a prediction waits for others to share its batch.
+        max_wait_ms: milliseconds that a prediction waits for others while its batch is not full.
         max_body: most bytes of a request.
         max_bodies: most bytes of all requests in memory.
         max_upload: most bytes of an uploaded model file.
@@ -45,7 +45,7 @@ class Settings:
     backbone: str = DEFAULT
     expansion_size: int = 2048
     max_batch: int = 8
-    max_wait_ms: float = 10.0
+    max_wait_ms: float = 0.0
     max_body: int = 64 * MEGABYTE
     max_bodies: int = 512 * MEGABYTE
     max_upload: int = 2048 * MEGABYTE

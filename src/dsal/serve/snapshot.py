@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from torch import Tensor
 
-from dsal.data.decode import Pixels
 from dsal.head import AnalyticHead
 from dsal.images import ImageModel
-from dsal.images.novelty import ClassStatistics, NoveltyReference
+from dsal.images.novelty import NoveltyReference, RelativeDistance
 from dsal.serve.extractor import Extractor
 
 _MAX_PAIRS = 10
@@ -28,7 +27,7 @@ class Snapshot:
         extractor: maps images to features; shared by all models with the same backbone.
         head: maps features to logits.
         temperature: of the probabilities.
-        statistics: sums over the features of each class.
+        distance: distance of features from the classes, used to rate novelty.
         reference: scores of images of known classes, used to rate novelty.
         facts: the answer of ``info``, as JSON-compatible values.
         notes: the notes of the model.
@@ -37,7 +36,7 @@ class Snapshot:
     extractor: Extractor
     head: AnalyticHead
     temperature: float
-    statistics: ClassStatistics
+    distance: RelativeDistance
     reference: NoveltyReference
     facts: dict[str, Any]
     notes: dict[str, Any]
@@ -45,26 +44,23 @@ class Snapshot:
     @classmethod
     def of(cls, model: ImageModel, extractor: Extractor) -> Snapshot:
         """Return a snapshot of a model, sharing only parts that learning replaces and never modifies."""
-        snapshot = cls(
+        return cls(
             extractor=extractor,
             head=model.classifier.to_torch(torch.float32),
             temperature=model.classifier._calibration.temperature,
-            statistics=model.statistics,
+            distance=model.statistics.relative_distance.single(),
             reference=model.reference,
             facts=facts(model),
             notes=dict(model.notes),
         )
-        snapshot.statistics.distances(np.zeros((1, model.statistics.sums.shape[1])))  # factorise now, not in a request
-        return snapshot
 
     @property
     def classes(self) -> list[str]:
         """Labels in the order in which they were learned."""
         return list(self.facts["classes"])
 
-    def scores(self, images: Pixels) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
-        """Return logits (n, c), probabilities (n, c) and novelty (n,) of images; NaN where novelty is unknown."""
-        (x,) = self.extractor.features(images)
+    def scores(self, x: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
+        """Return logits (n, c), probabilities (n, c) and novelty (n,) of features; NaN where novelty is unknown."""
         head = self.head
         with torch.no_grad():
             z = head.expansion(torch.from_numpy(x), _product)
@@ -72,7 +68,7 @@ class Snapshot:
             logits = main
             if head.comp is not None and head.compensation:
                 logits = main + head.compensation * (head.activation(z) @ head.comp)
-        novelty = self.reference.novelty(main.max(1).values.double().numpy(), self.statistics.distances(x))
+        novelty = self.reference.novelty(main.max(1).values.double().numpy(), self.distance(x))
         scores = logits.numpy()
         return scores, softmax(scores / np.float32(self.temperature), axis=1), novelty.astype(np.float32)
 
