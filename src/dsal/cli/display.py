@@ -50,6 +50,15 @@ class TimeLeft(ProgressColumn):
         return Text(str(timedelta(seconds=max(0, round(seconds)))))
 
 
+class Bar(Progress):
+    """Progress that prints nothing at all if it is disabled: Rich before 14.3 ends even then with an empty line."""
+
+    def stop(self) -> None:
+        """Remove the bar, if there is one."""
+        if not self.disable:
+            super().stop()
+
+
 class Display:
     """Progress on stderr, with a bar if it is a terminal. With many processes, only rank 0 shows anything."""
 
@@ -116,7 +125,7 @@ class Display:
 
     def bar(self) -> Progress:
         """Return a bar with the time left."""
-        return Progress(
+        return Bar(
             TextColumn("{task.description}"),
             BarColumn(),
             TaskProgressColumn(),
