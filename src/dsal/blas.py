@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dsal import tiles
+from dsal import kernels, tiles
 from dsal.errors import InputError
 from dsal.triangle import add_row_
 
@@ -174,16 +174,14 @@ class Lapack(Backend):
         square[:, -1] = kept
 
     def pack(self, square: Tensor) -> Array:
-        from scipy.linalg import lapack
-
-        packed, _ = lapack.dtrttp(square.numpy())
-        return packed  # type: ignore[no-any-return]
+        packed = np.empty(len(square) * (len(square) + 1) // 2)
+        kernels.pack_(packed, square.numpy())
+        return packed
 
     def unpack(self, packed: Array, d: int) -> Tensor:
-        from scipy.linalg import lapack
-
-        square, _ = lapack.dtpttr(d, packed)
-        return torch.from_numpy(square)
+        square = self.square(d)
+        kernels.unpack_(square.numpy(), np.ascontiguousarray(packed, dtype=np.float64))
+        return square
 
 
 class Torch(Backend):

@@ -87,6 +87,21 @@ def cholesky_(a: Array) -> bool:
     return info.value == 0
 
 
+def inverse_(u: Array) -> None:
+    """U <- (U^T U)^-1, on and above the diagonal, for U upper triangular."""
+    _call("dpotri", b"U", len(u), u, ctypes.c_int())
+
+
+def pack_(packed: Array, u: Array) -> None:
+    """Copy the triangle on and above the diagonal of U to ``packed``, column after column."""
+    _call("dtrttp", b"U", len(u), u, packed, ctypes.c_int())
+
+
+def unpack_(u: Array, packed: Array) -> None:
+    """Undo :func:`pack_`."""
+    _call("dtpttr", b"U", len(u), packed, u, ctypes.c_int())
+
+
 def fold_in_(u: Array, x: Array, t: Array) -> None:
     """U <- the triangular factor of [U; X]; X becomes the reflectors and T (block x columns) their block factors."""
     n, d = x.shape

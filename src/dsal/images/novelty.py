@@ -18,9 +18,9 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cholesky, solve_triangular
-from scipy.linalg.lapack import dpotri
+from scipy.linalg import LinAlgError, solve_triangular
 
+from dsal import kernels
 from dsal.errors import InputError
 
 Matrix = NDArray[np.float64]
@@ -193,12 +193,16 @@ class _Whitening:
         rho = size / (rows + size)
         level = float(np.trace(scatter)) / degrees / size
         scale = (1 - rho) / degrees
-        root = cholesky(scale * scatter + np.eye(size) * (rho * level if level > 0 else 1.0), check_finite=False)
+        root = np.asfortranarray(scale * scatter + np.eye(size) * (rho * level if level > 0 else 1.0))
+        if not kernels.cholesky_(root):
+            raise LinAlgError("not positive definite")
+        root = np.asfortranarray(np.triu(root))
         return cls(root, scale, _whitened(root, means))
 
     def inverse(self) -> Matrix:
         """Return A^-1 (d, d)."""
-        upper, _ = dpotri(self.root)
+        upper = np.array(self.root, order="F")
+        kernels.inverse_(upper)
         inverse: Matrix = np.triu(upper) + np.triu(upper, 1).T
         return inverse
 
