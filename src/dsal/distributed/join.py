@@ -6,10 +6,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from importlib import import_module
 
 import torch
 from torch import distributed
@@ -46,6 +48,9 @@ def joined() -> Iterator[Team]:
         if local >= devices:
             raise InputError(f"this machine has {devices} GPUs: start at most that many processes (--nproc-per-node)")
         torch.cuda.set_device(local)  # "cuda" means this one from now on
+    # Default arguments in this module keep the group that exists when DistributedDataParallel first imports it, and so
+    # Gloo's threads, which may then abort the process at its exit. Imported now, they keep none.
+    import_module("torch.distributed.nn.functional")
     # NCCL transfers GPU tensors, Gloo the rest.
     distributed.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=_PATIENCE)
     _team = Team(int(os.environ["RANK"]), size)
@@ -60,4 +65,5 @@ def joined() -> Iterator[Team]:
     finally:
         _team = ALONE
     watch.end()
+    gc.collect()  # models that are no longer used still hold the group
     distributed.destroy_process_group()
