@@ -154,7 +154,7 @@ def measure(folder: Path, rounds: int, seconds: float) -> dict[str, Any]:
     if graph is None:
         raise SystemExit("ONNX Runtime is needed: pip install 'dsal[lite,onnx]'")
     size = backbone.card.size
-    pixels = np.stack([decode_image(path, size) for path in paths])
+    pixels = np.ascontiguousarray(np.stack([decode_image(path, size) for path in paths]))
 
     frames = [camera_frame(file) for file in files]
 
