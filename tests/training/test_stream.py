@@ -207,22 +207,37 @@ def test_own_folders_are_data_sets(photo_folder: Path, tmp_path: Path) -> None:
         load_class_folders(tmp_path)
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_what_is_not_a_file_is_named_and_does_not_block(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jpg")
+    (tmp_path / "folder.jpg").mkdir()
+    (tmp_path / "empty.jpg").touch()
+    for name, reason in (
+        ("pipe.jpg", "FIFO, not a file"),
+        ("folder.jpg", "folder, not a file"),
+        ("empty.jpg", "the file is empty"),
+        ("none.jpg", "there is no such file"),
+    ):
+        with pytest.raises(FileFormatError, match=f"{name}.*{reason}"):
+            decode_crop(tmp_path / name, 8, 3, lambda width, height: (0, 0, width, height))
+
+
 RECIPE_OF_THE_COMMAND = """
 from dsal.cli.main import main
 from dsal.training.recipe import RECIPES, Recipe
 
-RECIPES.register("streamed")(Recipe(epochs=15, batch_size=12, lr=0.01, crop="resized", trivial=0.5))
+RECIPES.register("streamed")(Recipe(epochs=60, batch_size=12, lr=0.01, crop="resized", trivial=0.5))
 main()
 """  # a batch that small data can fill: 4 steps an epoch
 
 
 @pytest.mark.slow
 def test_killed_at_ten_random_moments_it_ends_with_the_same_weights(photo_folder: Path, tmp_path: Path) -> None:
-    """SIGKILL, ten times, inside of epochs; a checkpoint every 0.05 s."""
+    """SIGKILL until ten kills have hit the inside of an epoch; a checkpoint after every step."""
     script = tmp_path / "streamed.py"
     script.write_text(RECIPE_OF_THE_COMMAND)
     data = ["--dataset", str(photo_folder), "--base-classes", "3", "--size", "16", "--workers", "1"]
-    asked = [*data, "--backbone", "resnet32", "--recipe", "streamed", "--checkpoint-minutes", "0.0008"]
+    asked = [*data, "--backbone", "resnet32", "--recipe", "streamed", "--checkpoint-minutes", "0"]
 
     def run(out: Path, *more: str) -> subprocess.Popen[str]:
         command = [sys.executable, str(script), "pretrain", *asked, "--out", str(out), *more]
@@ -236,7 +251,7 @@ def test_killed_at_ten_random_moments_it_ends_with_the_same_weights(photo_folder
     whole, cut = tmp_path / "whole.safetensors", tmp_path / "cut.safetensors"
     finish(run(whole))
     checkpoint, moments, inside = tmp_path / "cut.safetensors.checkpoint", random.Random(4), 0
-    for _ in range(10):
+    while inside < 10:
         before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
         process = run(cut, *(["--resume"] if checkpoint.exists() else []))
         while process.poll() is None and (not checkpoint.exists() or checkpoint.stat().st_mtime_ns == before):
@@ -246,7 +261,6 @@ def test_killed_at_ten_random_moments_it_ends_with_the_same_weights(photo_folder
         process.communicate()
         assert process.returncode == -signal.SIGKILL, "the training is too short for ten kills"
         inside += load_tensors(checkpoint)[1]["done"] % 4 != 0
-    assert inside >= 5
     finish(run(cut, "--resume"))
     tensors, other = load_tensors(whole)[0], load_tensors(cut)[0]
     assert all((tensors[name] == other[name]).all() for name in tensors)

@@ -8,6 +8,8 @@ in one step.
 
 from __future__ import annotations
 
+import os
+import stat
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,7 +18,6 @@ from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from io import BytesIO
-from os import PathLike, cpu_count
 from pathlib import Path, PurePath
 from typing import Any, TypeAlias
 
@@ -37,6 +38,7 @@ ImageSource: TypeAlias = "Path | ZipImage | bytes | Image.Image | Pixels"
 ChooseBox: TypeAlias = Callable[[int, int], tuple[int, int, int, int]]
 """(width, height) of an image -> left, upper, right and lower border of a part of it."""
 _ORIENTATION = 0x0112  # EXIF: above 4, width and height are swapped
+_READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)  # opening a pipe must not block
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +58,7 @@ class Decoded:
 
 def checked_source(image: Any) -> ImageSource:
     """Check and return an image as users pass it: a path, bytes of an image file, a Pillow image, or uint8 pixels."""
-    if isinstance(image, (str, PathLike)):
+    if isinstance(image, (str, os.PathLike)):
         return Path(image)
     if isinstance(image, (bytes, Image.Image)):
         return image
@@ -131,7 +133,7 @@ def decode_crop(source: Path, size: int, channels: int, choose: ChooseBox, *, mi
         FileFormatError: see :func:`decode_image`.
     """
     try:
-        with _opened(source) as image:
+        with _opened(_content(source)) as image:
             width, height = image.size
             orientation = image.getexif().get(_ORIENTATION, 1)
             if orientation > 4:
@@ -201,7 +203,7 @@ def decode_batches(
     check_broken(broken)
     if batch_size < 1:
         raise InputError(f"batch size must be at least 1, got {batch_size}")
-    pool = ThreadPoolExecutor(workers or cpu_count() or 1, thread_name_prefix="dsal-decode")
+    pool = ThreadPoolExecutor(workers or os.cpu_count() or 1, thread_name_prefix="dsal-decode")
     try:
         queue: deque[Future[Pixels]] = deque()
         for start in range(0, len(sources), batch_size):
@@ -236,6 +238,21 @@ def _opened(source: ImageSource) -> Image.Image:
     if isinstance(source, ZipImage):
         source = source.read_bytes()
     return Image.open(BytesIO(source) if isinstance(source, bytes) else check_readable(source))
+
+
+def _content(path: Path) -> bytes:
+    """Return the bytes of a file in as few system calls as possible: after each, a thread waits for Python's lock."""
+    descriptor = os.open(path, _READ)
+    try:
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode):
+            check_readable(path)  # raises
+        content = os.read(descriptor, about.st_size)
+        while len(content) < about.st_size and (more := os.read(descriptor, about.st_size - len(content))):
+            content += more
+        return content
+    finally:
+        os.close(descriptor)
 
 
 @cache
@@ -285,7 +302,7 @@ def _square(image: Image.Image, size: int, crop: float) -> Image.Image:
 def _reason(source: ImageSource, error: BaseException) -> str:
     if isinstance(error, FileFormatError):  # a FIFO, a device ...
         return str(error)
-    if isinstance(source, Path) and not source.is_file():
+    if isinstance(source, Path) and not source.exists():
         return "there is no such file"
     if source == b"" or (isinstance(source, Path) and source.stat().st_size == 0):
         return "the file is empty"
