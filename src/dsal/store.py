@@ -10,9 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
+import re
 import secrets
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -44,6 +48,7 @@ StrPath: TypeAlias = "str | os.PathLike[str]"
 FORMAT = 2
 _WHOLE = 1  # the format of files with one SHA-256 over everything
 _KEY = "dsal"
+_TEMPORARY = re.compile(r"\.[0-9a-f]{8}-(?P<process>\d{1,9})-[0-9a-f]{8}\.tmp")
 _HEADER_BYTES = 2**24
 _JSON_BYTES = 2**26
 _ARRAYS = 20_000
@@ -65,17 +70,21 @@ _DOCUMENT = Record(
 
 @contextmanager
 def atomic_write(path: StrPath) -> Iterator[Path]:
-    """Yield a temporary path beside ``path``; what is written there replaces ``path`` in one step at the end.
+    """Yield a temporary path; what is written there replaces ``path`` in one step at the end.
 
-    If the block raises, or the process dies, ``path`` is unchanged (a dead process may leave a hidden ``.tmp`` file
-    behind). If ``path`` is a symbolic link, its target is replaced.
+    If the block raises, or the process dies, ``path`` is unchanged. The temporary path is in a hidden folder beside
+    ``path``. A process that is killed leaves it behind; the next write beside it removes it. If ``path`` is a
+    symbolic link, its target is replaced.
 
     Raises:
         OSError: see :func:`check_writable`; before anything is written.
     """
     path = check_writable(path)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    remove_leftovers(path.parent)
+    folder = path.with_name(f".{secrets.token_hex(4)}-{os.getpid()}-{_machine()}.tmp")
+    temporary = folder / path.name
     try:
+        folder.mkdir()
         temporary.touch()
         mode = temporary.stat().st_mode  # according to the umask; safetensors would leave 0600
         yield temporary
@@ -83,8 +92,30 @@ def atomic_write(path: StrPath) -> Iterator[Path]:
         flush_to_disk(temporary)
         os.replace(temporary, path)
     finally:
-        temporary.unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
     flush_to_disk(path.parent)  # the rename itself
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what processes of this machine that no longer exist had begun to write into a folder."""
+    if os.name != "posix":
+        return  # no way to ask for a process without touching it
+    for path in folder.glob(f".*-{_machine()}.tmp"):
+        writer = _TEMPORARY.fullmatch(path.name)
+        if writer is not None:
+            try:
+                os.kill(int(writer["process"]), 0)  # signal 0 only asks
+            except ProcessLookupError:
+                shutil.rmtree(path, ignore_errors=True)
+            except OSError:
+                pass  # it exists, and belongs to somebody else
+
+
+@cache
+def _machine() -> str:
+    """Return a name for this machine, or this container of it: here a process number means one process."""
+    processes = Path("/proc/self/ns/pid")
+    return hashlib.sha256(f"{platform.node()} {processes.exists() and processes.readlink()}".encode()).hexdigest()[:8]
 
 
 def flush_to_disk(path: Path) -> None:

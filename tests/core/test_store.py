@@ -256,3 +256,21 @@ def test_killed_in_the_middle_of_writing_the_file_is_whole(file: Path, delay: fl
     arrays, meta = load_tensors(file)
     assert meta["kind"] in ("thing", "large")
     assert len(arrays) == (4 if meta["kind"] == "thing" else 40)
+    save_tensors(file, ARRAYS, META)  # removes what the killed process left behind
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_what_others_are_writing_is_left_alone(file: Path) -> None:
+    """Living processes, other machines and other programs."""
+    with atomic_write(file.with_name("other")) as temporary:
+        temporary.write_text("mine")
+        token, _, machine = temporary.parent.name.removesuffix(".tmp").split("-")
+        gone = 999_999_999
+        others = [f"{token}-{gone}-00000000.tmp", f".editor-{gone}-{machine}.tmp", ".editor.tmp"]
+        for name in others:
+            (file.parent / name).mkdir()
+        (file.parent / f"{token}-{gone}-{machine}.tmp").mkdir()
+        save_tensors(file, ARRAYS, META)
+        found = {path.name for path in file.parent.iterdir()}
+        assert found == {file.name, temporary.parent.name, *others}
+    assert file.with_name("other").read_text() == "mine"

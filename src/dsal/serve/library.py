@@ -6,7 +6,6 @@ import gc
 import json
 import os
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -27,7 +26,7 @@ from dsal.serve.extractor import Extractor
 from dsal.serve.names import model_names, model_path
 from dsal.serve.settings import Settings
 from dsal.serve.snapshot import Snapshot
-from dsal.store import file_stamp, flush_to_disk
+from dsal.store import file_stamp, flush_to_disk, remove_leftovers
 
 Outcome: TypeAlias = "dict[str, Any]"
 Stamp: TypeAlias = "tuple[int, int, int]"
@@ -164,15 +163,9 @@ class Library:
 
     def tidy(self) -> None:
         """Remove partly written files that a killed server left behind."""
-        for path in self.folder.glob(".*.tmp"):
-            with suppress(OSError):
-                if time.time() - path.stat().st_mtime > 3600 or path.name.startswith(".upload-"):
-                    path.unlink()
-        for name in self.names():
-            path = model_path(self.folder, name)
-            with suppress(DSALError, OSError), model_lock(path):
-                for left in self.folder.glob(f".{path.name}.*.tmp"):
-                    left.unlink()
+        remove_leftovers(self.folder)
+        for path in self.folder.glob(".upload-*.tmp"):
+            path.unlink(missing_ok=True)
 
     def _learner(self, name: str, path: Path, create: bool) -> ImageModel:
         """Return the model with its learning state, as it is on disk now; the caller holds its lock."""
