@@ -147,6 +147,19 @@ RECIPES.register("again")(  # for weights of "strong", as start and as teacher
         sizes=((0.3, 24),),
     )
 )
+RECIPES.register("distilled")(  # for weights of "again", with a larger teacher
+    Recipe(
+        epochs=24,
+        optimiser="muon",
+        muon_lr=0.03,
+        nesterov=True,
+        warmup=0.05,
+        distillation=0.9,
+        temperature=4.0,
+        trivial=0.5,
+        sizes=((0.3, 24),),
+    )
+)
 RECIPES.register("characters")(
     Recipe(
         epochs=20, optimiser="muon", nesterov=True, warmup=0.05, mirror=False, rotation_share=0.25, sizes=((0.6, 14),)
