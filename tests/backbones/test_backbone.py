@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -98,6 +99,17 @@ def test_features_of_a_flipping_backbone_do_not_see_a_mirror(backbone: Backbone,
     assert not torch.allclose(flipped, plain)
 
 
+@pytest.mark.parametrize("flip", [False, True])
+def test_features_of_shifted_images_are_averaged(backbone: Backbone, images: torch.Tensor, flip: bool) -> None:
+    backbone.card = replace(CARD, flip=flip)
+    height, width = images.shape[2:]
+    padded = np.pad(images.numpy(), [(0, 0), (0, 0), (2, 2), (2, 2)], mode="reflect")
+    views = [torch.from_numpy(padded[:, :, y : y + height, x : x + width].copy()) for y, x in ((2, 2), (0, 0), (4, 4))]
+    wanted = sum(w * backbone.extract(view) for view, w in zip(views, (0.5, 0.25, 0.25), strict=True))
+    backbone.card = replace(CARD, flip=flip, shift=2)
+    torch.testing.assert_close(backbone.extract(images), wanted)
+
+
 def test_extracting_does_not_depend_on_the_batch(backbone: Backbone, images: torch.Tensor) -> None:
     backbone.train()  # a caller may have left it so; statistics of the batch must not leak in
     one_by_one = torch.cat([backbone.extract(image[None]) for image in images])
@@ -145,14 +157,14 @@ def test_what_was_saved_comes_back(backbone: Backbone, images: torch.Tensor, tmp
 
 def test_fingerprint_tells_weights_statistics_and_preprocessing_apart(backbone: Backbone) -> None:
     seen = {backbone.fingerprint()}
-    for card in (replace(CARD, mean=(0.2,)), replace(CARD, flip=True)):
+    for card in (replace(CARD, mean=(0.2,)), replace(CARD, flip=True), replace(CARD, shift=1)):
         backbone.card = card
         seen.add(backbone.fingerprint())
     backbone.feature_mean[0] += 1
     seen.add(backbone.fingerprint())
     next(backbone.network.parameters()).data.mul_(2)
     seen.add(backbone.fingerprint())
-    assert len(seen) == 5
+    assert len(seen) == 6
     narrow = backbone.fingerprint()
     wide = torch.cat([torch.zeros(1040), backbone.feature_mean]), torch.cat([torch.ones(1040), backbone.feature_std])
     backbone.feature_mean, backbone.feature_std = wide

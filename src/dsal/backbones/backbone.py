@@ -46,6 +46,8 @@ class Card:
         mean: per channel, of pixels scaled to 0..1.
         std: per channel, likewise.
         flip: features are the mean of those of the image and of its mirror image.
+        shift: if above 0, features are half those of the image, and a quarter each those of the image shifted by so
+            many pixels, up and left, and down and right; the border is reflected.
         training: how the weights were made: recipe, seed, accuracy per epoch, versions.
     """
 
@@ -58,6 +60,7 @@ class Card:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     flip: bool = False
+    shift: int = 0
     training: dict[str, Any] = field(default_factory=dict)
 
 
@@ -140,10 +143,20 @@ class Backbone(nn.Module):
             raise UnknownNameError("kind of features", features, tuple(self.widths))
         x = self._checked(images)
         with _evaluating(self):
-            pooled = pool(self.mapped, x, features)
+            return sum(weight * pool(self.mapped, view, features) for view, weight in self._views(x))  # type: ignore[return-value]
+
+    def _views(self, x: Tensor) -> Iterator[tuple[Tensor, float]]:
+        """Yield the views of images (n, c, h, w) whose features are averaged, and the weight of each."""
+        shift, shares = self.card.shift, [1.0]
+        views = [x]
+        if shift:
+            padded = nn.functional.pad(x, (shift,) * 4, mode="reflect")
+            views += [padded[:, :, : -2 * shift, : -2 * shift], padded[:, :, 2 * shift :, 2 * shift :]]
+            shares = [0.5, 0.25, 0.25]
+        for view, share in zip(views, shares, strict=True):
             if self.card.flip:
-                pooled = (pooled + pool(self.mapped, x.flip(3), features)) / 2
-        return pooled
+                yield view.flip(3), share / 2
+            yield view, share / 2 if self.card.flip else share
 
     def set_statistics(self, pooled: Tensor) -> None:
         """Standardise from now on with the mean and deviation of these rows of :meth:`pooled`, for kinds up to theirs.
@@ -190,7 +203,8 @@ class Backbone(nn.Module):
     def fingerprint(self, features: str = "stages") -> str:
         """Return the sha256 of all that determines features of a kind: weights, statistics and preprocessing."""
         card = self.card
-        digest = hashlib.sha256(repr((card.architecture, card.size, card.mean, card.std, card.flip)).encode())
+        shift = (card.shift,) if card.shift else ()  # as it was before there were shifts
+        digest = hashlib.sha256(repr((card.architecture, card.size, card.mean, card.std, card.flip, *shift)).encode())
         for name, value in sorted(self.state_dict().items()):
             if not name.startswith("head."):
                 if name in ("feature_mean", "feature_std"):
@@ -249,6 +263,8 @@ def read_card(fields: dict[str, Any]) -> Card:
 def _card_disagreement(card: dict[str, Any]) -> str | None:
     if {len(card["mean"]), len(card["std"])} - {1, card["in_channels"]}:
         return f"mean and std must have one number for each of {card['in_channels']} channels"
+    if card.get("shift", 0) >= card["size"]:
+        return "shift must be smaller than size"
     return None
 
 
@@ -264,7 +280,7 @@ CARD = Ruled(
             "mean": Each(Number(-1e6, 1e6), 1, 64),
             "std": Each(Number(1e-6, 1e6), 1, 64),
         },
-        optional={"flip": Flag(), "training": ANY_TABLE},
+        optional={"flip": Flag(), "shift": Number(0, 64, whole=True), "training": ANY_TABLE},
     ),
     _card_disagreement,
 )

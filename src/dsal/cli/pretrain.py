@@ -50,6 +50,9 @@ def pretrain(
     ] = None,
     checkpoint_minutes: Annotated[float, typer.Option(help="Save the state this often within an epoch.")] = 5.0,
     flip: Annotated[bool, typer.Option(help="Average the features of an image and its mirror image.")] = True,
+    shift: Annotated[
+        int, typer.Option(min=0, max=64, help="Average them over shifts by this many pixels, too; 0 for none.")
+    ] = 0,
     start: Annotated[Path | None, typer.Option(help="File of weights to start from.", show_default="random")] = None,
     teacher: Annotated[
         Path | None,
@@ -111,6 +114,7 @@ def pretrain(
         start=None if start is None else load_backbone(start),
         teacher=None if teacher is None else load_backbone(teacher),
         flip=flip,
+        shift=shift,
         device=where,
         precision=choose_precision(precision, where),
         compiled=where.type == "cuda" if compiled is None else compiled,

@@ -60,6 +60,7 @@ class BaseTraining:
         start: weights to start from instead of random ones; with its head, if that is for these classes.
         teacher: a backbone with a head for these classes, for a recipe with distillation.
         flip: extract features as the mean over an image and its mirror image.
+        shift: extract features as a mean over the image and shifts by so many pixels, see :class:`Card`.
         device: where to train.
         precision: type of the convolutions; the weights stay float32.
         compiled: use ``torch.compile``.
@@ -82,6 +83,7 @@ class BaseTraining:
         start: Backbone | None = None,
         teacher: Backbone | None = None,
         flip: bool = False,
+        shift: int = 0,
         device: torch.device,
         precision: torch.dtype = torch.float32,
         compiled: bool = False,
@@ -111,6 +113,7 @@ class BaseTraining:
             mean=tuple(mean for mean, _ in moments),
             std=tuple(std for _, std in moments),
             flip=flip,
+            shift=shift,
         )
         with torch.random.fork_rng():
             torch.manual_seed(seed)

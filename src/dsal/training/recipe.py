@@ -149,7 +149,7 @@ RECIPES.register("again")(  # for weights of "strong", as start and as teacher
 )
 RECIPES.register("distilled")(  # for weights of "again", with a larger teacher
     Recipe(
-        epochs=24,
+        epochs=20,
         optimiser="muon",
         muon_lr=0.03,
         nesterov=True,
