@@ -74,7 +74,8 @@ class REWC(EWC):
         finally:
             for hook in hooks:
                 hook.remove()
-        bases = {key: torch.linalg.eigh(total).eigenvectors.float() for key, total in sums.items()}
+        # in the layout that a restored state has: another one would be rounded differently
+        bases = {key: torch.linalg.eigh(total).eigenvectors.float().contiguous() for key, total in sums.items()}
         return {name: (bases[name, IN], bases[name, OUT]) for name in layers}
 
     def _extra(self) -> dict[str, Tensor]:
