@@ -45,6 +45,7 @@ def main() -> None:
     parser.add_argument("--features", type=Path, help="file for the features, to tune methods and thresholds on")
     parser.add_argument("--weights", type=Path, help="file for the weights, to continue from with --start")
     parser.add_argument("--start", type=Path, help="weights of an earlier trial, as start and as teacher")
+    parser.add_argument("--shift", type=int, default=0, help="average features over shifts by so many pixels")
     parser.add_argument("--expansion-size", type=int, default=2048)
     arguments = parser.parse_args()
     fields = dict(item.split("=", 1) for item in arguments.set)
@@ -55,13 +56,14 @@ def main() -> None:
     training = make_training(data, recipe, BASE, arguments.start)
     began = time.process_time()
     train(training, RESULTS.with_name(f"{arguments.name}.checkpoint"))
-    proxy = extract(training, data)
+    proxy = extract(training, data, arguments.shift)
     row = {
         "name": arguments.name,
         "recipe": {name: value for name, value in asdict(recipe).items() if value != getattr(Recipe, name, None)},
         "cpu_seconds": round(time.process_time() - began),
         "training_accuracy": training.history[-1].accuracy,
         "head_accuracy": training.history[-1].held_out_accuracy,
+        "shift": arguments.shift,
         **evaluate(proxy, arguments.expansion_size),
     }
     if arguments.weights:
@@ -105,7 +107,7 @@ def train(training: BaseTraining, checkpoint: Path) -> None:
     checkpoint.unlink()
 
 
-def extract(training: BaseTraining, data: ImageData) -> FeatureSet:
+def extract(training: BaseTraining, data: ImageData, shift: int = 0) -> FeatureSet:
     """Extract features of all fifty classes, image and mirror image; the test part is held-out training images.
 
     Images have their size at the end of the training.
@@ -114,7 +116,7 @@ def extract(training: BaseTraining, data: ImageData) -> FeatureSet:
     data, training.train, training.held_out = (shrink(part, side) for part in (data, training.train, training.held_out))
     new = make_training(data, replace(training.recipe, distillation=0.0), NEW)  # only for its split of the new classes
     backbone = training.backbone({})
-    backbone.card = replace(backbone.card, flip=True)
+    backbone.card = replace(backbone.card, flip=True, shift=shift)
     train, held_out = (
         ImageData(torch.cat([old.images, more.images]), torch.cat([old.labels, more.labels + len(BASE)]))
         for old, more in ((training.train, new.train), (training.held_out, new.held_out))

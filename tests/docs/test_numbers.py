@@ -87,6 +87,11 @@ def test_base_training() -> None:
     for label, trial in zip(labels, trials, strict=False):
         (row,) = rows("docs/training.md", label)
         assert row[1:] == [f"{value:.2f}" for value in trial["all"]]
+    longer = {trial["name"]: trial for trial in trials if "blocks" in trial}
+    starts = ("strong`, 30", "then `again", "strong`, features averaged over", "strong`, features averaged with")
+    for label, name in zip(starts, ("strong", "again", "strong, shift", "strong, enlarged"), strict=True):
+        (row,) = rows("docs/training.md", label)
+        assert row[2:] == [f"{value:.2f}" for value in longer[name]["blocks"]]
     rates = results("pretrain_throughput.json")["images_per_second"]
     (plain,) = rows("docs/training.md", "plain PyTorch loop")
     assert plain[1] == f"{rates['plain loop']:.0f}"
