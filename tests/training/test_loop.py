@@ -16,7 +16,7 @@ import torch
 from dsal.backbones import load_backbone
 from dsal.data import ImageData, load_dataset
 from dsal.errors import FileFormatError, InputError
-from dsal.store import load_tensors
+from dsal.store import load_tensors, save_tensors
 from dsal.training import RECIPES, BaseTraining, Recipe, load_checkpoint, save_checkpoint
 from dsal.training.fit import Batch
 
@@ -117,6 +117,7 @@ def test_a_checkpoint_of_another_training_is_refused(data: ImageData, tmp_path: 
         (training(data, replace(RICH, lr=0.2)), "recipe"),
         (training(data, seed=1), "seed"),
         (training(data, classes=CLASSES[::-1]), "card"),
+        (training(data, shift=1), "card"),
         (training(ImageData(data.images.flip(3), data.labels)), "data"),
     ):
         with pytest.raises(InputError, match=f"another training.*{what}"):
@@ -124,6 +125,17 @@ def test_a_checkpoint_of_another_training_is_refused(data: ImageData, tmp_path: 
     path.write_bytes(path.read_bytes()[:5000])
     with pytest.raises(FileFormatError):
         load_checkpoint(path, training(data))
+
+
+def test_a_checkpoint_of_a_version_without_shifts_is_continued(data: ImageData, tmp_path: Path) -> None:
+    path, made = tmp_path / "checkpoint", training(data)
+    save_checkpoint(path, made)
+    tensors, meta = load_tensors(path)
+    del meta["identity"]["card"]["shift"]
+    save_tensors(path, tensors, meta)
+    load_checkpoint(path, training(data))
+    with pytest.raises(InputError, match="another training"):
+        load_checkpoint(path, training(data, shift=1))
 
 
 def test_the_number_of_threads_does_not_change_what_a_checkpoint_belongs_to() -> None:

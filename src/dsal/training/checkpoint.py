@@ -90,6 +90,8 @@ def _schema(training: BaseTraining, path: Path) -> Schema:
 
     def arrays(facts: dict[str, Any]) -> dict[str, Array]:
         theirs, mine = facts["identity"], _identity(training)
+        if isinstance(theirs.get("card"), dict):
+            theirs = {**theirs, "card": {"shift": 0, **theirs["card"]}}  # earlier versions had no shifts
         differing = [
             f"{key}: {theirs.get(key)} there, {mine[key]} here" for key in mine if theirs.get(key) != mine[key]
         ]
