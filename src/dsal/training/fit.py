@@ -173,6 +173,10 @@ class Fit:
         steps = (self.done - 1) % self.steps_per_epoch + 1
         return loss_sum / steps, 100 * hits / (steps * self.recipe.batch_size)
 
+    def autocast(self) -> torch.autocast:
+        """Return a context in which networks run in the precision of the training."""
+        return torch.autocast(self.device.type, self.precision, enabled=self.precision != torch.float32)
+
     def _step(self, images: Tensor, labels: Tensor, generator: Generator) -> float:
         recipe, progress = self.recipe, self.done / self.total
         for optimiser in self.optimisers:
@@ -200,7 +204,7 @@ class Fit:
         return value
 
     def _run(self, x: Tensor) -> Any:
-        with torch.autocast(self.device.type, self.precision, enabled=self.precision != torch.float32):
+        with self.autocast():
             return self.forward(x)
 
     @torch.no_grad()

@@ -193,8 +193,9 @@ class BaseTraining:
         """Compute the cross-entropy to the teacher's probabilities, without rotated images, which it does not know."""
         upright = labels % self.turns == 0
         teacher, temperature = cast(Backbone, self.teacher), self.recipe.temperature
-        with torch.no_grad():
-            probabilities = (_head(teacher)(teacher.network(x[upright])).float() / temperature).softmax(dim=1)
+        with torch.no_grad(), self.fit.autocast():
+            taught = _head(teacher)(teacher.network(x[upright]))
+        probabilities = (taught.float() / temperature).softmax(dim=1)
         mine = scores[upright][:, :: self.turns] / temperature
         return temperature**2 * functional.cross_entropy(mine, probabilities)  # gradients keep their scale
 
