@@ -53,7 +53,8 @@ def section(name: str, backbone: Backbone) -> str:
         "architecture": f"{card.architecture}, {card.in_channels} x {card.size} x {card.size} pixels",
         "trained on": f"{len(card.seen_classes or ())} classes of {card.dataset}, class order {card.class_order}",
         "features": f"{kinds}; standardised on the base training data"
-        + (", mean of the image and its mirror image" if card.flip else ""),
+        + (", mean of the image and its mirror image" if card.flip else "")
+        + (f", averaged over shifts by {card.shift} pixel{'s' * (card.shift > 1)}" if card.shift else ""),
         "embedded": f"`{embedded.kind}` of {len(embedded.train_y) + len(embedded.test_y):,} images, "
         f"{path.stat().st_size / 1e6:.1f} MB",
         "test accuracy, base classes": f"{training['base_test_accuracy']:.2f}%, last epoch",

@@ -147,7 +147,7 @@ RECIPES.register("again")(  # for weights of "strong", as start and as teacher
         sizes=((0.3, 24),),
     )
 )
-RECIPES.register("distilled")(  # for weights of "again", with a larger teacher
+RECIPES.register("distilled")(  # for trained weights, with a larger teacher
     Recipe(
         epochs=20,
         optimiser="muon",
