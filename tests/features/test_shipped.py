@@ -37,7 +37,7 @@ def test_features_carry_the_card_of_the_shipped_weights(dataset: str) -> None:
     weights, features = pair(dataset)
     backbone, data = load_backbone(weights), shipped(features)
     assert data.name == features
-    assert data.backbone == card_record(backbone)
+    assert {"shift": 0, **data.backbone} == card_record(backbone)  # files from before there were shifts
     assert data.dataset == dataset
     assert data.widths == {kind: backbone.widths[kind] for kind in backbone.kinds}
     history = backbone.card.training["history"]
