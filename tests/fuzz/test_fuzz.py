@@ -73,6 +73,7 @@ def _mutations(reader: Reader, good: Path, bad: Path, mutations: int, name: str)
         random = np.random.default_rng(number)
         what = (reader.lie if number % 2 else break_bytes)(bad / reader.file, random)
         size, before = (bad / reader.file).stat().st_size, tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()  # of this mutation alone
         try:
             with bounded():
                 answer = reader.use(bad)
