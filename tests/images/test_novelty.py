@@ -44,17 +44,22 @@ def test_distance_by_the_book(rows: Rows) -> None:
     overall, mean = shrunk(np.cov(x.T) * (n - 1), n - 1, n), x.mean(0)
     expected = [min((r - m) @ within @ (r - m) for m in means) - (r - mean) @ overall @ (r - mean) for r in x]
     np.testing.assert_allclose(of(x, y).distances(x), np.array(expected) / d, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(of(x, y).grown(9).distances(x), of(x, y).distances(x))  # a class without rows
 
 
 def test_distance_in_float32(rows: Rows) -> None:
     x, y = rows
-    found = of(x + 100.0, y).relative_distance.single()(np.float32(x + 100.0))  # features far from zero lose nothing
+    single = of(x + 100.0, y).relative_distance.single()  # features far from zero lose nothing
+    assert {part.dtype for part in vars(single).values()} == {np.dtype(np.float32)}
+    found = single(np.float32(x + 100.0))
+    assert found.dtype == np.float64
     np.testing.assert_allclose(found, of(x, y).distances(x), atol=1e-5 * np.abs(found).max())
 
 
-def test_leaving_one_out(rows: Rows) -> None:
+@pytest.mark.parametrize("width", [20, 2])
+def test_leaving_one_out(rows: Rows, width: int) -> None:
     """Against real removal of the row, with shrinkage and degrees of freedom held as they were."""
-    x, y = rows
+    x, y = rows[0][:, :width], rows[1]
     whole = of(x, y)
 
     def covariance(rest: ClassStatistics, white: _Whitening, scatter: Scatter) -> NDArray[np.float64]:
