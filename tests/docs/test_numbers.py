@@ -92,6 +92,10 @@ def test_base_training() -> None:
     for label, name in zip(starts, ("strong", "again", "strong, shift", "strong, enlarged"), strict=True):
         (row,) = rows("docs/training.md", label)
         assert row[2:] == [f"{value:.2f}" for value in longer[name]["blocks"]]
+    tried = results("distillation.json")
+    text = (ROOT / "docs/training.md").read_text(encoding="utf-8")
+    assert f"reached {tried['teacher']['base_test_accuracy']:.2f}%" in text
+    assert f"ended at {tried['student']['epochs'][-1]['held_out']:.1f}% of the held-out" in text
     rates = results("pretrain_throughput.json")["images_per_second"]
     (plain,) = rows("docs/training.md", "plain PyTorch loop")
     assert plain[1] == f"{rates['plain loop']:.0f}"
