@@ -7,7 +7,10 @@ No test image and no class from 50 up is ever used.
 
     python benchmarks/proxy.py NAME --set optimiser=muon --set trivial=0.5 --epochs 12
 
-appends a line to ``benchmarks/results/proxy.jsonl``; a killed run continues where it stopped.
+appends a line to ``benchmarks/results/proxy.jsonl``; a killed run continues where it stopped. Weights of an earlier
+trial are judged again, without training, by
+
+    python benchmarks/proxy.py NAME --trained weights.safetensors --shift 1
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ import numpy as np
 import torch
 
 from dsal import DSALClassifier
-from dsal.backbones import load_backbone, save_backbone
+from dsal.backbones import Backbone, load_backbone, save_backbone
 from dsal.data import DataSet, FeatureSet, ImageData, load_dataset, save_features
 from dsal.data.dataset import fingerprint
 from dsal.features import extract_dataset
@@ -45,6 +48,7 @@ def main() -> None:
     parser.add_argument("--features", type=Path, help="file for the features, to tune methods and thresholds on")
     parser.add_argument("--weights", type=Path, help="file for the weights, to continue from with --start")
     parser.add_argument("--start", type=Path, help="weights of an earlier trial, as start and as teacher")
+    parser.add_argument("--trained", type=Path, help="weights of an earlier trial to judge, instead of training")
     parser.add_argument("--shift", type=int, default=0, help="average features over shifts by so many pixels")
     parser.add_argument("--expansion-size", type=int, default=2048)
     arguments = parser.parse_args()
@@ -54,20 +58,22 @@ def main() -> None:
         recipe = replace(recipe, sizes=((2.0, arguments.side),))
     data = load_dataset("cifar100", arguments.data_root).train
     training = make_training(data, recipe, BASE, arguments.start)
-    began = time.process_time()
-    train(training, RESULTS.with_name(f"{arguments.name}.checkpoint"))
-    proxy = extract(training, data, arguments.shift)
-    row = {
-        "name": arguments.name,
-        "recipe": {name: value for name, value in asdict(recipe).items() if value != getattr(Recipe, name, None)},
-        "cpu_seconds": round(time.process_time() - began),
-        "training_accuracy": training.history[-1].accuracy,
-        "head_accuracy": training.history[-1].held_out_accuracy,
-        "shift": arguments.shift,
-        **evaluate(proxy, arguments.expansion_size),
-    }
+    row: dict[str, Any] = {"name": arguments.name, "shift": arguments.shift}
+    if arguments.trained:
+        backbone = load_backbone(arguments.trained)
+        row["trained"] = arguments.trained.name
+    else:
+        began = time.process_time()
+        train(training, RESULTS.with_name(f"{arguments.name}.checkpoint"))
+        backbone = training.backbone({})
+        row["recipe"] = {name: value for name, value in asdict(recipe).items() if value != getattr(Recipe, name, None)}
+        row["cpu_seconds"] = round(time.process_time() - began)
+        row["training_accuracy"] = training.history[-1].accuracy
+        row["head_accuracy"] = training.history[-1].held_out_accuracy
+    proxy = extract(backbone, training, data, arguments.shift)
+    row.update(evaluate(proxy, arguments.expansion_size))
     if arguments.weights:
-        save_backbone(arguments.weights, training.backbone({}))
+        save_backbone(arguments.weights, backbone)
     if arguments.features:
         save_features(arguments.features, proxy)
     with RESULTS.open("a") as file:
@@ -107,7 +113,7 @@ def train(training: BaseTraining, checkpoint: Path) -> None:
     checkpoint.unlink()
 
 
-def extract(training: BaseTraining, data: ImageData, shift: int = 0) -> FeatureSet:
+def extract(backbone: Backbone, training: BaseTraining, data: ImageData, shift: int = 0) -> FeatureSet:
     """Extract features of all fifty classes, image and mirror image; the test part is held-out training images.
 
     Images have their size at the end of the training.
@@ -115,7 +121,6 @@ def extract(training: BaseTraining, data: ImageData, shift: int = 0) -> FeatureS
     side = training.recipe.size(1.0)
     data, training.train, training.held_out = (shrink(part, side) for part in (data, training.train, training.held_out))
     new = make_training(data, replace(training.recipe, distillation=0.0), NEW)  # only for its split of the new classes
-    backbone = training.backbone({})
     backbone.card = replace(backbone.card, flip=True, shift=shift)
     train, held_out = (
         ImageData(torch.cat([old.images, more.images]), torch.cat([old.labels, more.labels + len(BASE)]))

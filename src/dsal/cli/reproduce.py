@@ -173,7 +173,13 @@ def _forecast(
     from dsal.speed import measure
     from dsal.training import RECIPES, choose_device
 
-    needs = [need for item in chosen_items(what) for need in item.needs(plan) if need.dataset == plan.dataset]
+    def shape(dataset: str) -> dict[str, Any]:
+        setting = prepare(Experiment(dataset=dataset, phases=plan.phases[0]), lambda what, done, total: None)
+        x, labels = setting.features.train_x, (setting.features.train_y, setting.features.test_y)
+        return {"width": x.shape[1], "labels": labels, "classes": len(setting.data.class_names)}
+
+    needs = [need for item in chosen_items(what) for need in item.needs(plan)]
+    shapes: dict[str, dict[str, Any]] = {}
     costs: list[Cost] = []
     if data is not None:
         device, asked = choose_device(), RECIPES.get(recipe)
@@ -188,24 +194,24 @@ def _forecast(
         display.note("measuring the extraction of features")
         costs.append(extraction_cost(data, backbone, features))
         labels = data.train.labels.numpy(), data.test.labels.numpy()
-        classes, width = len(data.class_names), backbone.widths[features]
-    else:
-        setting = prepare(Experiment(dataset=plan.dataset, phases=plan.phases[0]), lambda what, done, total: None)
-        labels = setting.features.train_y, setting.features.test_y
-        classes, width = len(setting.data.class_names), setting.features.train_x.shape[1]
+        width, classes = backbone.widths[features], len(data.class_names)
+        shapes[plan.dataset] = {"width": width, "labels": labels, "classes": classes}
     display.note("measuring linear algebra")
-    shape: dict[str, Any] = {"size": plan.expansion_size, "width": width, "labels": labels, "classes": classes}
-    costs += training_costs(needs, measure(), **shape)
+    machine = measure()
+    for dataset in dict.fromkeys(need.dataset for need in needs):
+        of_set = [need for need in needs if need.dataset == dataset]
+        shaped = shapes.get(dataset) or shape(dataset)
+        costs += training_costs(of_set, machine, size=plan.size(dataset), **shaped)
     for line in _table(costs):
         typer.echo(line)
 
 
 def _table(costs: list[Cost]) -> list[str]:
     """Return one line per step, and one for the total."""
-    lines = [f"{'':<56}{'time':>10}{'memory':>10}{'disk':>10}"]
+    lines = [f"{'':<64}{'time':>10}{'memory':>10}{'disk':>10}"]
 
     def line(name: str, seconds: float, memory: int, disk: int) -> None:
-        lines.append(f"{name:<56}{_duration(seconds):>10}{memory / 1e9:>7.1f} GB{disk / 1e9:>7.2f} GB")
+        lines.append(f"{name:<64}{_duration(seconds):>10}{memory / 1e9:>7.1f} GB{disk / 1e9:>7.2f} GB")
 
     for cost in costs:
         name = cost.name if cost.times == 1 else f"{cost.name}: {cost.times} trainings"

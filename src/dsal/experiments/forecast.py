@@ -19,7 +19,7 @@ from dsal.backbones import Backbone
 from dsal.data import DataSet, Scenario
 from dsal.evaluation.provenance import peak_memory_bytes
 from dsal.experiments.archive import jobs_of
-from dsal.experiments.plan import Need
+from dsal.experiments.plan import Need, named_file
 from dsal.speed import Machine
 from dsal.training import BaseTraining, Recipe
 from dsal.training.sample import every_nth
@@ -112,7 +112,8 @@ def training_costs(
             seconds += streams * test / machine.calls[0].gflops / 1e9
         memory = 8 * streams * (size**2 + 2 * size * classes) + 8 * (streams + 1) * int(tested[-1]) * classes
         count = len(list(same))
-        name = f"K = {phases}, {compensations} compensation stream{'s' if compensations > 1 else ''}"
+        plural = "s" if compensations > 1 else ""
+        name = f"{named_file(needs[0].dataset)}, K = {phases}, {compensations} compensation stream{plural}"
         costs.append(Cost(name, seconds, memory + 2**29, 2**22, count))
     return costs
 

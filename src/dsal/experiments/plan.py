@@ -62,12 +62,16 @@ class Plan:
         for name in self.activations:
             activations.get(name)  # an unknown one is reported now, not after an hour
 
+    def size(self, dataset: str) -> int:
+        """Return d_B for a data set."""
+        return self.characters_size if dataset == self.characters else self.expansion_size
+
     def experiment(self, need: Need, method: str = "ds-al", seeds: tuple[int, ...] | None = None) -> Experiment:
         """Return the experiment of a need, as ``dsal run`` would run it."""
         dual = {"compensation": self.compensation, "activation": need.stream.activation}
         options = {
             "expansion": "random",
-            "expansion_size": self.characters_size if need.dataset == self.characters else self.expansion_size,
+            "expansion_size": self.size(need.dataset),
             "gamma": self.gamma,
             **(dual if method == "ds-al" else {}),
         }
