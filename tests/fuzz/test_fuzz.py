@@ -30,7 +30,6 @@ def bounded() -> Iterator[None]:
     def expired(*_: object) -> None:
         raise AssertionError(f"not done after {SECONDS} seconds")
 
-    tracemalloc.reset_peak()
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limits, handler = resource.getrlimit(resource.RLIMIT_AS), signal.signal(signal.SIGALRM, expired)
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY, limits[1]))
@@ -72,20 +71,30 @@ def _mutations(reader: Reader, good: Path, bad: Path, mutations: int, name: str)
         copy(good, bad)
         random = np.random.default_rng(number)
         what = (reader.lie if number % 2 else break_bytes)(bad / reader.file, random)
-        size, before = (bad / reader.file).stat().st_size, tracemalloc.get_traced_memory()[0]
-        tracemalloc.reset_peak()  # of this mutation alone
-        try:
-            with bounded():
-                answer = reader.use(bad)
-        except DSALError:
-            refused += 1
-        except BaseException as error:
-            raise AssertionError(f"{name}, mutation {number} ({what}): {error!r}") from error
-        else:
-            assert finite(answer), f"{name}, mutation {number} ({what}) answers with NaN or infinities"
-        taken = tracemalloc.get_traced_memory()[1] - before
-        assert taken <= 2 * (size + needed) + SLACK, f"{name}, mutation {number} ({what}) takes {taken} bytes"
+        title, limit = f"{name}, mutation {number} ({what})", 2 * ((bad / reader.file).stat().st_size + needed) + SLACK
+        was_refused, taken = _use(reader, bad, title)
+        if taken > limit:  # now and then Python rebuilds its table of interned strings (7.7 MB): again, without that
+            taken = _use(reader, bad, title)[1]
+        assert taken <= limit, f"{title} takes {taken} bytes"
+        refused += was_refused
     assert refused > mutations / 4  # the mutations do bite
+
+
+def _use(reader: Reader, bad: Path, title: str) -> tuple[bool, int]:
+    """Read and use a mutated file; return whether it was refused, and the memory taken in bytes."""
+    before = tracemalloc.get_traced_memory()[0]
+    tracemalloc.reset_peak()  # of this mutation alone
+    refused = False
+    try:
+        with bounded():
+            answer = reader.use(bad)
+    except DSALError:
+        refused = True
+    except BaseException as error:
+        raise AssertionError(f"{title}: {error!r}") from error
+    else:
+        assert finite(answer), f"{title} answers with NaN or infinities"
+    return refused, tracemalloc.get_traced_memory()[1] - before
 
 
 @pytest.mark.parametrize("name", READERS)
