@@ -1,6 +1,7 @@
 """The API: what it answers equals what the model answers, and what it acknowledges is on the disk."""
 
 import base64
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,32 @@ def test_teach_predict_correct(client: TestClient, album: Path, settings: dict[s
     assert list(on_disk(settings).classes) == ["<b>zero</b>", "char 74"]
     assert client.post("/api/models/m/undo").json()["changed"] == "undone: dropped char 37"
     assert client.get("/api/models/m/info").json()["classes"] == {"<b>zero</b>": 15, "char 37": 15, "char 74": 15}
+
+
+def test_the_shortcut_answers_as_fastapi_does(client: TestClient, album: Path) -> None:
+    """Only requests without a query take it."""
+    teach(client, album, "char 0", "char 37")
+    shape = [1, *client.get("/v2/models/m").json()["inputs"][0]["shape"][1:]]
+    tensor = {"name": "images", "datatype": "UINT8", "shape": shape, "data": [0] * math.prod(shape)}
+    bodies: list[tuple[str, dict[str, Any]]] = [
+        ("/api/models/m/predict", {"files": files(album / "test" / "char 37")}),
+        ("/api/models/m/predict", {"files": [("images", ("x.png", b"not an image"))]}),
+        ("/api/models/m/predict", {"json": {"images": []}}),
+        ("/api/models/m/predict", {"content": b"x"}),
+        ("/api/models/none/predict", {"files": files(album / "test" / "char 37")}),
+        ("/api/models/..m/predict", {"files": files(album / "test" / "char 37")}),
+        ("/v2/models/m/infer", {"json": {"inputs": [tensor]}}),
+        ("/v2/models/m/infer", {"json": {"inputs": []}}),
+    ]
+    seen = []
+    for path, body in bodies:
+        short, long = client.post(path, **body), client.post(path, params={"unused": "1"}, **body)
+        assert (short.status_code, short.content, short.headers) == (long.status_code, long.content, long.headers)
+        seen.append(short.status_code)
+    assert seen == [200, 422, 422, 415, 404, 422, 200, 422]
+    assert client.get("/api/models/m/predict").status_code == 405
+    counts = client.get("/metrics").text
+    assert 'dsal_requests_total{route="/api/models/{name}/predict",status="404"} 2.0' in counts
 
 
 def test_undoing_the_first_lesson_leaves_no_model(client: TestClient, album: Path, settings: dict[str, Any]) -> None:

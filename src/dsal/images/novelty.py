@@ -279,7 +279,7 @@ class NoveltyReference:
 
     def score(self, logits: Matrix, distances: Matrix) -> Matrix:
         """Return scores (n,), larger for more unusual images: distance and negative logit, standardised and added."""
-        logit, distance = _moments(self.counts.sum(1), _LOGITS), _moments(self.counts.sum(0), _DISTANCES)
+        logit, distance = self._standard
         score: Matrix = DISTANCE_WEIGHT * (distances - distance[0]) / distance[1] - (logits - logit[0]) / logit[1]
         return score
 
@@ -289,6 +289,11 @@ class NoveltyReference:
             return np.full(len(logits), np.nan)
         share: Matrix = np.interp(self.score(logits, distances), *self._known, left=0.0, right=1.0)
         return share
+
+    @cached_property
+    def _standard(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        """Mean and standard deviation of the largest logits, and of the distances."""
+        return _moments(self.counts.sum(1), _LOGITS), _moments(self.counts.sum(0), _DISTANCES)
 
     @cached_property
     def _known(self) -> tuple[Matrix, Matrix]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, JSONResponse
 from starlette.staticfiles import StaticFiles
@@ -24,10 +25,12 @@ from dsal.serve.inference import inference_routes
 from dsal.serve.metrics import CONTENT_TYPE
 from dsal.serve.service import Service
 from dsal.serve.settings import Settings
+from dsal.serve.shortcut import Shortcut
 from dsal.serve.transfer import transfer_routes
 
 PAGE = Path(__file__).parent / "page"
 _FRESH = {"Cache-Control": "no-cache"}
+_BUSY = ("predict", "infer")  # endpoints that are called many times a second
 
 
 def create_app(settings: Settings) -> Guard:
@@ -48,9 +51,11 @@ def create_app(settings: Settings) -> Guard:
         redoc_url=None,
         lifespan=life,
     )
-    app.include_router(api_routes(service, bodies))  # routes are tried in order: the most used come first
-    app.include_router(inference_routes(service, bodies))
-    app.include_router(transfer_routes(service, bodies))
+    routers = [routes(service, bodies) for routes in (api_routes, inference_routes, transfer_routes)]
+    for router in routers:
+        app.include_router(router)
+    routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
+    app.add_middleware(Shortcut, routes=[route for route in routes if route.name in _BUSY], failure=_failure)
 
     @app.get("/metrics", include_in_schema=False)
     def metrics() -> Response:
@@ -81,36 +86,38 @@ class _Fresh(StaticFiles):
 def _add_error_handlers(app: FastAPI) -> None:
     """Answer every error with ``{"error": "one sentence"}``."""
 
-    @app.exception_handler(Refusal)
-    async def refused(request: Request, error: Refusal) -> Response:
-        return _failure(error.status, str(error), error.retry_after)
+    async def failed(request: Request, error: Exception) -> Response:
+        return _failure(error)
 
-    @app.exception_handler(InputError)
-    @app.exception_handler(FileFormatError)
-    async def wrong(request: Request, error: Exception) -> Response:
-        return _failure(422, str(error))
-
-    @app.exception_handler(MemoryNeededError)
-    async def too_large(request: Request, error: Exception) -> Response:
-        return _failure(503, str(error), 60)
-
-    @app.exception_handler(OSError)
-    async def failed(request: Request, error: OSError) -> Response:
-        return _failure(507, f"the model could not be written: {error.strerror or error}")
+    for kind in (Refusal, InputError, FileFormatError, MemoryNeededError, OSError):
+        app.add_exception_handler(kind, failed)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         where = " ".join(map(str, first["loc"][1:])) or "the body"
-        return _failure(422, f"{where}: {first['msg']}")
+        return _error(422, f"{where}: {first['msg']}")
 
     @app.exception_handler(HTTPException)
     async def unknown(request: Request, error: HTTPException) -> Response:
         messages = {404: f"nothing found at {request.url.path[:100]}", 405: f"{request.method} is not allowed here"}
-        return _failure(error.status_code, messages.get(error.status_code, str(error.detail)), headers=error.headers)
+        return _error(error.status_code, messages.get(error.status_code, str(error.detail)), headers=error.headers)
 
 
-def _failure(status: int, message: str, retry_after: float | None = None, headers: Any = None) -> Response:
+def _failure(error: Exception) -> Response:
+    """Return the response for an error that is expected; raise any other."""
+    if isinstance(error, Refusal):
+        return _error(error.status, str(error), error.retry_after)
+    if isinstance(error, InputError | FileFormatError):
+        return _error(422, str(error))
+    if isinstance(error, MemoryNeededError):
+        return _error(503, str(error), 60)
+    if isinstance(error, OSError):
+        return _error(507, f"the model could not be written: {error.strerror or error}")
+    raise error
+
+
+def _error(status: int, message: str, retry_after: float | None = None, headers: Any = None) -> Response:
     headers = dict(headers or {})
     if retry_after is not None:
         headers["Retry-After"] = str(ceil(retry_after))

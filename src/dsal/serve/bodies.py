@@ -12,7 +12,7 @@ from typing import Any
 
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from dsal.serve.deadline import deadline
 from dsal.serve.errors import Refusal
@@ -84,15 +84,16 @@ async def limited(request: Request, limit: int) -> AsyncIterator[bytes]:
         raise Refusal(415, "the body must not be compressed: send it without Content-Encoding")
     if declared(request) > limit:
         raise _too_large(limit)
-    size = 0
-    try:
-        async for piece in request.stream():
-            size += len(piece)
-            if size > limit:
-                raise _too_large(limit)
-            yield piece
-    except ClientDisconnect as error:
-        raise Refusal(408, "the client disconnected") from error
+    size, more = 0, True
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise Refusal(408, "the client disconnected")
+        piece, more = message.get("body", b""), message.get("more_body", False)
+        size += len(piece)
+        if size > limit:
+            raise _too_large(limit)
+        yield piece
 
 
 def parse_json(body: bytes) -> Any:

@@ -9,27 +9,32 @@ from __future__ import annotations
 import hmac
 import json
 import time
+from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dsal.serve.errors import Refusal
 from dsal.serve.metrics import Metrics
 from dsal.serve.settings import Settings, is_loopback
 
-_SECURITY = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
-    "media-src blob:; connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Permissions-Policy": "camera=(self), microphone=(), geolocation=()",
-}
+_SECURITY = [
+    (
+        b"content-security-policy",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; media-src blob:; "
+        b"connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        b"require-trusted-types-for 'script'; trusted-types 'none'",
+    ),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(self), microphone=(), geolocation=()"),
+]
+_UNCACHED = (b"cache-control", b"no-store")
 _PAGE = ("/", "/docs", "/page/")  # code and style of the page: no user data
 _OBSERVED = ("/metrics", "/v2/health/live", "/v2/health/ready")
 
@@ -39,6 +44,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics) -> None:
         self.app, self.settings, self.metrics = app, settings, metrics
+        self._is_known_host = lru_cache(maxsize=256)(self._find_host)  # most clients send the same header every time
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse the request, or pass it on."""
@@ -52,10 +58,10 @@ class Guard:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                headers = MutableHeaders(scope=message)
-                for name, value in _SECURITY.items():
-                    headers[name] = value
-                headers.setdefault("Cache-Control", "no-store")
+                headers = [*message["headers"], *_SECURITY]
+                if all(name != _UNCACHED[0] for name, _ in headers):
+                    headers.append(_UNCACHED)
+                message["headers"] = headers
             await send(message)
 
         try:
@@ -84,7 +90,8 @@ class Guard:
         if not self._is_authorised(path, headers):
             raise Refusal(401, "this server needs a token: send Authorization: Bearer TOKEN")
 
-    def _is_known_host(self, header: str) -> bool:
+    def _find_host(self, header: str) -> bool:
+        """Return whether a ``Host`` header names this server."""
         try:
             name = urlsplit(f"//{header}").hostname or ""
         except ValueError:

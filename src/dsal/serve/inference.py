@@ -91,13 +91,13 @@ def inference_routes(service: Service, bodies: Bodies) -> APIRouter:
     return router
 
 
-def _parts(request: Request, body: bytes) -> tuple[dict[str, Any], bytes]:
+def _parts(request: Request, body: bytes) -> tuple[dict[str, Any], memoryview]:
     """Split a request into its JSON and the raw bytes after it."""
     length = request.headers.get(_LENGTH)
     if length is None:
-        head, rest = body, b""
+        head, rest = body, memoryview(b"")
     elif length.isascii() and length.isdigit() and int(length) <= len(body):
-        head, rest = body[: int(length)], body[int(length) :]
+        head, rest = body[: int(length)], memoryview(body)[int(length) :]
     else:
         raise Refusal(400, f"{_LENGTH} must be the length of the JSON in bytes, got {length[:40]!r}")
     document = parse_json(head)
@@ -106,7 +106,7 @@ def _parts(request: Request, body: bytes) -> tuple[dict[str, Any], bytes]:
     return document, rest
 
 
-def _images(document: dict[str, Any], rest: bytes, snapshot: Snapshot, max_images: int) -> NDArray[np.uint8]:
+def _images(document: dict[str, Any], rest: memoryview, snapshot: Snapshot, max_images: int) -> NDArray[np.uint8]:
     """Return the tensor ``images`` (n, c, size, size)."""
     inputs = document.get("inputs")
     if not isinstance(inputs, list) or len(inputs) != 1 or not isinstance(inputs[0], dict):

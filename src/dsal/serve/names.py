@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 from pathlib import Path
 
 from dsal.errors import InputError
@@ -14,6 +15,7 @@ _MODEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ._-]{0,62}[A-Za-z0-9_-])?")
 _RESERVED = {"CON", "PRN", "AUX", "NUL", *(f"{port}{n}" for port in ("COM", "LPT") for n in range(1, 10))}
 
 
+@lru_cache(maxsize=256)
 def model_path(folder: Path, name: str) -> Path:
     """Return the path of a model file; raise InputError for a name that could mean anything but a file in this folder.
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import softmax
 from torch import Tensor
 
 from dsal.head import AnalyticHead
@@ -68,9 +67,9 @@ class Snapshot:
             logits = main
             if head.comp is not None and head.compensation:
                 logits = main + head.compensation * (head.activation(z) @ head.comp)
+            probabilities = torch.softmax(logits / self.temperature, 1)
         novelty = self.reference.novelty(main.max(1).values.double().numpy(), self.distance(x))
-        scores = logits.numpy()
-        return scores, softmax(scores / np.float32(self.temperature), axis=1), novelty.astype(np.float32)
+        return logits.numpy(), probabilities.numpy(), novelty.astype(np.float32)
 
 
 def _product(rows: Tensor, matrix: Tensor) -> Tensor:
