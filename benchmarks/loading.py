@@ -6,9 +6,11 @@
 
 - bare: processes that loop over ``Image.open``, ``convert``, ``resize`` (with the crop as its box) and ``asarray``;
 - bare threads: the same loop in threads;
-- ours: ``dsal.training.stream``, with as many threads; batches of 128 are assembled and discarded.
+- ours: ``dsal.training.stream``, with as many processes; batches of 128 are assembled and discarded.
 
-Memory: peak of a process after listing 2,000, 20,000 or 200,000 links to these files and reading 20 batches.
+All processes are started before the first measurement; how long ours take to start is measured separately, as the time
+until the first batch is there. Memory: peak of the process and of its largest reader after listing 2,000, 20,000 or
+200,000 links to these files and reading 20 batches; memory that they share counts in both.
 Results are written to ``benchmarks/results/loading.json``.
 """
 
@@ -18,7 +20,7 @@ import argparse
 import json
 import multiprocessing
 import os
-import resource
+import re
 import subprocess
 import sys
 import tempfile
@@ -34,9 +36,11 @@ import torch
 from PIL import Image
 
 from dsal.data.class_folders import list_classes
+from dsal.data.crops import random_box
 from dsal.data.files import FileData
+from dsal.data.readers import Readers
 from dsal.evaluation.provenance import environment
-from dsal.training.stream import Crops, Wanted, random_box
+from dsal.training.stream import Crops, Wanted, open_readers
 
 RESULTS = Path(__file__).parent / "results" / "loading.json"
 BATCH = 128
@@ -66,10 +70,18 @@ def bare(task: tuple[list[str], int, int]) -> int:
     return total
 
 
-def ours(files: FileData, rows: torch.Tensor, size: int, workers: int) -> None:
+def ours(files: FileData, rows: torch.Tensor, size: int, readers: Readers) -> None:
     """Read batches as base training does."""
-    for images, _ in Crops(files, 0, workers=workers).batches(wanted(rows, size)):
+    for images, _ in Crops(files, 0).batches(wanted(rows, size), readers):
         assert images.dtype == torch.uint8
+
+
+def start(files: FileData, size: int, workers: int) -> float:
+    """Return the seconds until new readers have read a first batch."""
+    began = perf_counter()
+    with open_readers(workers, BATCH, size, 3) as readers:
+        ours(files, torch.arange(BATCH), size, readers)
+        return perf_counter() - began
 
 
 def speed(folder: Path, count: int, size: int, workers: int, rounds: int) -> dict[str, float]:
@@ -80,11 +92,15 @@ def speed(folder: Path, count: int, size: int, workers: int, rounds: int) -> dic
     cuts = [len(paths) * part // (8 * workers) for part in range(8 * workers + 1)]
     tasks = [(paths[a:b], a, size) for a, b in pairwise(cuts)]
     seconds: dict[str, list[float]] = {}
-    with multiprocessing.get_context("fork").Pool(workers) as pool, ThreadPoolExecutor(workers) as threads:
+    with (
+        multiprocessing.get_context("fork").Pool(workers) as pool,
+        ThreadPoolExecutor(workers) as threads,
+        open_readers(workers, BATCH, size, 3) as readers,
+    ):
         contestants = {
             "bare": lambda: pool.map(bare, tasks, chunksize=1),
             "bare threads": lambda: list(threads.map(bare, tasks)),
-            "ours": lambda: ours(files, rows, size, workers),
+            "ours": lambda: ours(files, rows, size, readers),
         }
         for run in contestants.values():
             run()  # fill the page cache, load the libraries
@@ -97,12 +113,18 @@ def speed(folder: Path, count: int, size: int, workers: int, rounds: int) -> dic
     return {name: len(rows) / median(times) for name, times in seconds.items()}
 
 
-def peak(folder: Path, size: int, workers: int) -> int:
-    """Return the peak memory in bytes after reading 20 batches of the files of ``folder``."""
+def peak(folder: Path, size: int, workers: int) -> tuple[int, int]:
+    """Return the peak memory in bytes of this process and of its largest reader after 20 batches of ``folder``."""
     files = listed(folder)
     rows = torch.randperm(len(files), generator=torch.Generator().manual_seed(0))
-    ours(files, rows[: 20 * BATCH], size, workers)
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with open_readers(workers, BATCH, size, 3) as readers:
+        ours(files, rows[: 20 * BATCH], size, readers)
+        return _peak(os.getpid()), max(_peak(process) for process in readers.processes)
+
+
+def _peak(process: int) -> int:
+    # not getrusage: it counts the memory of the parent from before the child's own program was loaded
+    return 1024 * int(re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{process}/status").read_text())[1])
 
 
 def linked(folder: Path, out: Path, count: int) -> None:
@@ -115,15 +137,15 @@ def linked(folder: Path, out: Path, count: int) -> None:
         target.symlink_to(targets[number % len(targets)])
 
 
-def memory(folder: Path, size: int, workers: int) -> dict[str, int]:
-    """Return the peak memory of separate processes, by the number of files listed."""
+def memory(folder: Path, size: int, workers: int) -> dict[str, list[int]]:
+    """Return the peak memory of a separate process and of its largest reader, by the number of files listed."""
     peaks = {}
     for count in (2_000, 20_000, 200_000):
         with tempfile.TemporaryDirectory() as links:
             linked(folder, Path(links), count)
             command = [sys.executable, __file__, "--photos", links, "--peak", "--size", str(size)]
             said = subprocess.run([*command, "--workers", str(workers)], check=True, capture_output=True, text=True)
-            peaks[str(count)] = int(said.stdout)
+            peaks[str(count)] = [int(value) for value in said.stdout.split()]
     return peaks
 
 
@@ -138,16 +160,19 @@ def main() -> None:
     parser.add_argument("--peak", action="store_true", help="only print the peak memory of one reading")
     asked = parser.parse_args()
     if asked.peak:
-        print(peak(asked.photos, asked.size, asked.workers))
+        print(*peak(asked.photos, asked.size, asked.workers))
         return
     rates = speed(asked.photos, asked.images, asked.size, asked.workers, asked.rounds)
+    first = median(start(listed(asked.photos), asked.size, asked.workers) for _ in range(asked.rounds))
     peaks = memory(asked.photos, asked.size, asked.workers)
     for name, rate in rates.items():
         print(f"{name:>13}: {rate:7.1f} images/s, {rate / rates['bare']:.2f} of the bare loop")
+    print(f"first batch after {first:.2f} s")
     for count, used in peaks.items():
-        print(f"{int(count):>9,} files listed: {used / 2**20:.0f} MiB at most")
+        print(f"{int(count):>9,} files listed: {used[0] / 2**20:.0f} MiB at most, and {used[1] / 2**20:.0f} per reader")
     facts = {"images": asked.images, "size": asked.size, "workers": asked.workers, "rounds": asked.rounds}
-    document = {**facts, "images_per_second": rates, "peak_bytes": peaks, "environment": environment()}
+    measured = {"images_per_second": rates, "first_batch_seconds": first, "peak_bytes": peaks}
+    document = {**facts, **measured, "environment": environment()}
     asked.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""Image files to batches: the parts that are taken, in any number of threads and processes, from any step on."""
+"""Image files to batches: the parts that are taken, by any number of readers and ranks, from any step on."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import torch
 from PIL import Image
 
 from dsal.data.class_folders import list_classes, load_class_folders
+from dsal.data.crops import AREA, RATIO, random_box
 from dsal.data.decode import decode_crop
 from dsal.data.files import FileData
 from dsal.errors import FileFormatError, InputError
@@ -25,7 +26,7 @@ from dsal.training import BaseTraining, Recipe, load_checkpoint, save_checkpoint
 from dsal.training.augment import Part
 from dsal.training.fit import augmented
 from dsal.training.sample import seed_of
-from dsal.training.stream import AREA, RATIO, Crops, Wanted, random_box
+from dsal.training.stream import Crops, Wanted, open_readers
 
 # 4 steps an epoch, and all that is random; images grow within the second epoch.
 RECIPE = Recipe(
@@ -114,19 +115,31 @@ def test_photographs_are_upright_and_broken_ones_named(tmp_path: Path, files: Fi
     assert grey.shape == (16, 16, 1)
     (tmp_path / "broken.jpg").write_bytes(b"no image")
     broken = FileData((files.paths[0], tmp_path / "broken.jpg"), torch.tensor([0, 1]))
-    with pytest.raises(FileFormatError, match=r"broken\.jpg"):
-        list(Crops(broken, 0, workers=2).batches([Wanted(torch.arange(2), torch.arange(2), 8)]))
+    wanted, whole = Wanted(torch.arange(2), torch.arange(2), 8), Wanted(torch.zeros(1).long(), torch.arange(1), 8)
+    with open_readers(2, 2, 8, 3) as readers:
+        for _ in range(2):
+            with pytest.raises(
+                FileFormatError, match=r"^cannot read the image .*broken\.jpg: it is not an image[^\n]*$"
+            ):
+                list(Crops(broken, 0).batches([wanted], readers))
+        assert len(list(Crops(broken, 0).batches([whole], readers))) == 1  # the readers are still alive
+
+
+def test_a_batch_must_fit_into_the_memory(files: FileData) -> None:
+    with open_readers(1, 2, 8, 3) as readers, pytest.raises(InputError, match=r"batch of 768 bytes.* 384 bytes"):
+        next(Crops(files, 0).batches([Wanted(torch.arange(4), torch.arange(4), 8)], readers))
 
 
 def read(files: FileData, workers: int, ranks: int = 1, seed: int = 9) -> list[torch.Tensor]:
-    """Batches of 10, read by so many processes one after the other, and put together."""
+    """Batches of 10, read by so many ranks one after the other, and put together."""
     order = torch.randperm(len(files), generator=torch.Generator().manual_seed(1))
     shares = []
     for rank in range(ranks):
         part, generator = Part(10, slice(rank, None, ranks)), torch.Generator().manual_seed(0)
         wanted = [Wanted(order[at][part.rows], at[part.rows], 24) for at in torch.arange(40).split(10)]
-        batches = Crops(files, seed, workers=workers).batches(wanted)
-        shares.append([(augmented(x, RECIPE, generator, part), y) for x, y in batches])
+        with open_readers(workers, 10, 24, 3) as readers:
+            batches = Crops(files, seed).batches(wanted, readers)
+            shares.append([(augmented(x.clone(), RECIPE, generator, part), y) for x, y in batches])
     whole = []
     for step in range(4):
         batch, labels = torch.empty(10, 3, 24, 24, dtype=torch.uint8), torch.empty(10, dtype=torch.int64)
@@ -137,7 +150,7 @@ def read(files: FileData, workers: int, ranks: int = 1, seed: int = 9) -> list[t
     return whole
 
 
-def test_batches_depend_neither_on_threads_nor_on_processes(files: FileData) -> None:
+def test_batches_depend_neither_on_readers_nor_on_ranks(files: FileData) -> None:
     expected = torch.stack(read(files, 1))
     for workers, ranks in ((3, 1), (2, 2), (1, 4)):
         assert torch.equal(torch.stack(read(files, workers, ranks)), expected)
@@ -145,12 +158,14 @@ def test_batches_depend_neither_on_threads_nor_on_processes(files: FileData) -> 
 
 
 def test_an_image_is_cut_otherwise_in_every_epoch_and_half_are_mirrored(files: FileData) -> None:
-    row = torch.zeros(200, dtype=torch.int64)
-    many = next(Crops(files, seed_of(0, 0)).batches([Wanted(row, torch.arange(200), 16)]))[0]
+    wanted = [Wanted(torch.zeros(200, dtype=torch.int64), torch.arange(200), 16)]
+    with open_readers(2, 200, 16, 3) as readers:
+        many, again, straight = (
+            next(Crops(files, seed, mirror=mirror).batches(wanted, readers))[0].clone()
+            for seed, mirror in ((seed_of(0, 0), True), (seed_of(0, 1), True), (seed_of(0, 0), False))
+        )
     assert len({image.numpy().tobytes() for image in many}) > 195
-    again = next(Crops(files, seed_of(0, 1)).batches([Wanted(row, torch.arange(200), 16)]))[0]
     assert (many == again).flatten(1).all(1).sum() < 5
-    straight = next(Crops(files, seed_of(0, 0), mirror=False).batches([Wanted(row, torch.arange(200), 16)]))[0]
     mirrored = (many == straight.flip(3)).flatten(1).all(1)
     assert torch.equal(mirrored, ~(many == straight).flatten(1).all(1))
     assert 70 < int(mirrored.sum()) < 130

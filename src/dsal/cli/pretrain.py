@@ -46,7 +46,7 @@ def pretrain(
     size: Annotated[int, typer.Option(help="Side of the images in pixels; smaller images are not enlarged.")] = 224,
     jitter: Annotated[float | None, typer.Option(help="Colour jitter, 0 to 1.", show_default="the recipe's")] = None,
     workers: Annotated[
-        int | None, typer.Option(help="Threads that read image files.", show_default="number of processors")
+        int | None, typer.Option(help="Processes that read image files.", show_default="number of processors")
     ] = None,
     checkpoint_minutes: Annotated[float, typer.Option(help="Save the state this often within an epoch.")] = 5.0,
     flip: Annotated[bool, typer.Option(help="Average the features of an image and its mirror image.")] = True,

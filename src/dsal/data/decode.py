@@ -241,7 +241,7 @@ def _opened(source: ImageSource) -> Image.Image:
 
 
 def _content(path: Path) -> bytes:
-    """Return the bytes of a file in as few system calls as possible: after each, a thread waits for Python's lock."""
+    """Return the bytes of a file, in a single read: faster than Pillow, which reads small files in pieces."""
     descriptor = os.open(path, _READ)
     try:
         about = os.fstat(descriptor)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,7 @@ from torch import Generator, Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from dsal.data.files import FileData
+from dsal.data.readers import Readers
 from dsal.data.samples import Samples
 from dsal.distributed import ALONE, Team
 from dsal.errors import DSALError, InputError
@@ -32,7 +34,7 @@ from dsal.training.augment import Part, colour_jitter, crop_flip, cutout, trivia
 from dsal.training.optimiser import STATE, make_optimisers
 from dsal.training.recipe import Recipe
 from dsal.training.sample import seed_of
-from dsal.training.stream import Crops, Wanted, default_workers
+from dsal.training.stream import Crops, Wanted, default_workers, open_readers
 
 Forward = Callable[[Tensor], Any]
 """The network, in the precision of the training."""
@@ -75,7 +77,7 @@ class Fit:
         precision: type of the convolutions; the weights stay float32.
         forward: what ``loss`` calls; ``module`` itself by default.
         team: the processes that train together.
-        workers: threads that read image files; by default the available processors, shared with the other ranks.
+        workers: processes that read image files; by default the available processors, shared with the other ranks.
     """
 
     def __init__(
@@ -128,38 +130,50 @@ class Fit:
 
     def steps(self) -> Iterator[Progress]:
         """Train from the current step to the end of the recipe, yielding after every step."""
-        recipe, steps = self.recipe, self.steps_per_epoch
-        while self.done < self.total:
-            epoch, number = divmod(self.done, steps)
-            generator = torch.Generator().manual_seed(seed_of(self.seed, epoch))
-            order = torch.randperm(len(self.samples), generator=generator).to(self.samples.labels.device)
-            if number:
-                generator.set_state(self._random)
-            else:
-                self._loss_sum, self._hits = 0.0, 0
-            for images, labels in self._batches(epoch, order):
-                value = self._step(images.to(self.device), labels.to(self.device), generator)
-                self.done += 1
-                self._random = generator.get_state()
-                if self.done % steps == 0:
-                    self._sync_buffers()
-                yield Progress(self.done, self.total, f"epoch {epoch + 1}/{recipe.epochs}  loss {value:.2f}")
+        with self._readers() as readers:
+            while self.done < self.total:
+                yield from self._epoch(readers)
 
-    def _batches(self, epoch: int, order: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    def _epoch(self, readers: Readers | None) -> Iterator[Progress]:
+        """Train from the current step to the end of its epoch."""
+        steps = self.steps_per_epoch
+        epoch, number = divmod(self.done, steps)
+        generator = torch.Generator().manual_seed(seed_of(self.seed, epoch))
+        order = torch.randperm(len(self.samples), generator=generator).to(self.samples.labels.device)
+        if number:
+            generator.set_state(self._random)
+        else:
+            self._loss_sum, self._hits = 0.0, 0
+        for images, labels in self._batches(epoch, order, readers):
+            value = self._step(images.to(self.device), labels.to(self.device), generator)
+            self.done += 1
+            self._random = generator.get_state()
+            if self.done % steps == 0:
+                self._sync_buffers()
+            yield Progress(self.done, self.total, f"epoch {epoch + 1}/{self.recipe.epochs}  loss {value:.2f}")
+
+    def _readers(self) -> AbstractContextManager[Readers | None]:
+        """Return the processes that read image files; none for images in memory."""
+        if not isinstance(self.samples, FileData):
+            return nullcontext()
+        share = math.ceil(self.recipe.batch_size / self.team.size)
+        largest = max(self.samples.size, *(side for _, side in self.recipe.sizes), 0)
+        return open_readers(self.workers, share, largest, self.samples.channels)
+
+    def _batches(self, epoch: int, order: Tensor, readers: Readers | None) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield images and labels of the rest of an epoch: whole batches, or this process's part of them with files."""
         recipe, steps, size = self.recipe, self.steps_per_epoch, self.recipe.batch_size
-        if not isinstance(self.samples, FileData):
+        if readers is None or not isinstance(self.samples, FileData):
             yield from self.samples.batches(size, order[self.done % steps * size : steps * size])
             return
         random = recipe.crop == "resized"
-        reader = Crops(self.samples, seed_of(self.seed, epoch), random, recipe.mirror, self.workers)
+        crops = Crops(self.samples, seed_of(self.seed, epoch), random, recipe.mirror)
         positions = torch.arange(len(order)).split(size)[self.done % steps : steps]
-        yield from reader.batches(
-            [
-                Wanted(order[at][self._mine], at[self._mine], self._side(step) if random else self.samples.size)
-                for step, at in enumerate(positions, start=self.done)
-            ]
-        )
+        wanted = [
+            Wanted(order[at][self._mine], at[self._mine], self._side(step) if random else self.samples.size)
+            for step, at in enumerate(positions, start=self.done)
+        ]
+        yield from crops.batches(wanted, readers)
 
     def _side(self, step: int) -> int:
         """Return the side in pixels at which image files are read for a step."""

@@ -66,7 +66,7 @@ class BaseTraining:
         compiled: use ``torch.compile``.
         sync_batchnorm: normalise by statistics of the whole batch rather than of each process's images.
         team: the processes that train together.
-        workers: threads that read image files; by default the available processors, shared with the other ranks.
+        workers: processes that read image files; by default the available processors, shared with the other ranks.
     """
 
     def __init__(
