@@ -13,6 +13,7 @@ leave-one-out values measured at the time of learning. It is stored as counts on
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -163,10 +164,10 @@ class RelativeDistance:
     slopes: Rows
     offsets: Rows
 
-    def __call__(self, x: Rows) -> Matrix:
-        """Return the distances (n,) of rows (n, d), divided by d."""
+    def __call__(self, x: Rows, product: Callable[..., Rows] = np.matmul) -> Matrix:
+        """Return the distances (n,) of rows (n, d), divided by d; ``product`` is the product with the form to use."""
         y = x - self.mean
-        squared = np.einsum("nd,nd->n", y @ self.form, y) + (y @ self.slopes + self.offsets).min(1)
+        squared = np.einsum("nd,nd->n", product(y, self.form), y) + (y @ self.slopes + self.offsets).min(1)
         relative: Matrix = np.asarray(squared, dtype=np.float64) / x.shape[1]
         return relative
 

@@ -14,6 +14,7 @@ from dsal.head import AnalyticHead
 from dsal.images import ImageModel
 from dsal.images.novelty import NoveltyReference, RelativeDistance
 from dsal.serve.extractor import Extractor
+from dsal.serve.products import Product, product_with
 
 _MAX_PAIRS = 10
 
@@ -26,7 +27,9 @@ class Snapshot:
         extractor: maps images to features; shared by all models with the same backbone.
         head: maps features to logits.
         temperature: of the probabilities.
+        expand: the product with the projection of the head.
         distance: distance of features from the classes, used to rate novelty.
+        measure: the product with the quadratic form of the distance.
         reference: scores of images of known classes, used to rate novelty.
         facts: the answer of ``info``, as JSON-compatible values.
         notes: the notes of the model.
@@ -35,7 +38,9 @@ class Snapshot:
     extractor: Extractor
     head: AnalyticHead
     temperature: float
+    expand: Product
     distance: RelativeDistance
+    measure: Product
     reference: NoveltyReference
     facts: dict[str, Any]
     notes: dict[str, Any]
@@ -43,11 +48,14 @@ class Snapshot:
     @classmethod
     def of(cls, model: ImageModel, extractor: Extractor) -> Snapshot:
         """Return a snapshot of a model, sharing only parts that learning replaces and never modifies."""
+        head, distance = model.classifier.to_torch(torch.float32), model.statistics.relative_distance.single()
         return cls(
             extractor=extractor,
-            head=model.classifier.to_torch(torch.float32),
+            head=head,
+            expand=product_with(head.expansion.projection.numpy()),
             temperature=model.classifier._calibration.temperature,
-            distance=model.statistics.relative_distance.single(),
+            distance=distance,
+            measure=product_with(np.asarray(distance.form, np.float32)),
             reference=model.reference,
             facts=facts(model),
             notes=dict(model.notes),
@@ -62,19 +70,17 @@ class Snapshot:
         """Return logits (n, c), probabilities (n, c) and novelty (n,) of features; NaN where novelty is unknown."""
         head = self.head
         with torch.no_grad():
-            z = head.expansion(torch.from_numpy(x), _product)
+            z = head.expansion(torch.from_numpy(x), self._expanded)
             main = head.main_activation(z) @ head.main
             logits = main
             if head.comp is not None and head.compensation:
                 logits = main + head.compensation * (head.activation(z) @ head.comp)
             probabilities = torch.softmax(logits / self.temperature, 1)
-        novelty = self.reference.novelty(main.max(1).values.double().numpy(), self.distance(x))
+        novelty = self.reference.novelty(main.max(1).values.double().numpy(), self.distance(x, self.measure))
         return logits.numpy(), probabilities.numpy(), novelty.astype(np.float32)
 
-
-def _product(rows: Tensor, matrix: Tensor) -> Tensor:
-    """Compute ``rows @ matrix`` by NumPy's BLAS, which is twice as fast as PyTorch's for a few rows."""
-    return torch.from_numpy(rows.numpy() @ matrix.numpy())
+    def _expanded(self, rows: Tensor, matrix: Tensor) -> Tensor:
+        return torch.from_numpy(self.expand(rows.numpy(), matrix.numpy()))
 
 
 def facts(model: ImageModel) -> dict[str, Any]:
