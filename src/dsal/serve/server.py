@@ -113,6 +113,8 @@ def bounded_protocol(idle: float) -> type[asyncio.Protocol]:
         def on_body(self, body: bytes) -> None:
             self._overhead -= len(body)
             self._body += len(body)
+            if not self.cycle.body:  # an empty bytearray, into and out of which uvicorn would copy the body
+                self.cycle.body = b""  # type: ignore[assignment]
             super().on_body(body)
 
         def on_message_complete(self) -> None:
