@@ -1,6 +1,7 @@
 """Speed of ``dsal serve``: throughput against the bare runtime, and latency under other load.
 
-    python benchmarks/serve.py --images FOLDER --out benchmarks/results/serve.json
+    python benchmarks/serve.py --images FOLDER    # about four minutes; writes benchmarks/results/serve.json
+    python -m benchmarks.tables                   # shows the results in docs/serve.md
 
 FOLDER holds photographs by class. The server runs in its own process, on loopback, with EfficientNet-Lite0. This
 process sends requests, 16 at a time: decoded images as tensors, the files, and squares of 256 pixels such as the page
@@ -26,6 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -39,11 +41,13 @@ from PIL import Image, ImageOps
 from dsal.backbones.hub import open_backbone
 from dsal.data.decode import decode_image
 from dsal.data.folder import images_below
+from dsal.evaluation.provenance import environment
 from dsal.images.graph import WORTH_CONVERTING, graph_of
 
 CONCURRENCY = 16
 IDLE = 1000
 BATCH = 8
+OUT = Path(__file__).parent / "results" / "serve.json"
 FRAME = 256  # pixels, as in page/camera.js
 
 
@@ -213,6 +217,7 @@ def measure(folder: Path, rounds: int, seconds: float) -> dict[str, Any]:
                 ("camera_frames", "bare"),
                 ("files", "bare"),
                 ("files_eight_a_request", "bare"),
+                ("bare_with_decoding", "bare"),
                 ("files", "bare_with_decoding"),
                 ("files_eight_a_request", "bare_with_decoding"),
                 ("files_beside_idle_connections", "files"),
@@ -234,7 +239,8 @@ def measure(folder: Path, rounds: int, seconds: float) -> dict[str, Any]:
             "processor": _processor(),
             "load_average": {"before": before, "after": os.getloadavg()},
             "niceness": os.nice(0),
-            "python": platform.python_version(),
+            "onnxruntime": version("onnxruntime"),
+            **environment(),
         },
     }
 
@@ -284,14 +290,13 @@ def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--images", type=Path, required=True)
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=8.0)
+    parser.add_argument("--seconds", type=float, default=5.0)
     options = parser.parse_args()
     found = json.dumps(_rounded(measure(options.images, options.rounds, options.seconds)), indent=2)
     print(found)
-    if options.out is not None:
-        options.out.write_text(found + "\n")
+    options.out.write_text(found + "\n")
 
 
 if __name__ == "__main__":
