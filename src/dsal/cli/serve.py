@@ -29,7 +29,7 @@ def serve(
     expansion_size: Annotated[
         int, typer.Option(help="d_B of new models; the time for a lesson grows quadratically.")
     ] = 2048,
-    max_batch: Annotated[int, typer.Option(help="Maximum number of images to predict together.")] = 8,
+    max_batch: Annotated[int, typer.Option(help="Maximum number of images to predict together.")] = 6,
     max_wait_ms: Annotated[float, typer.Option(help="Time that a prediction waits for others.")] = 0.0,
 ) -> None:
     """Serve a folder of models: a web page to teach and try them, an API to use them.

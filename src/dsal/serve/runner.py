@@ -1,8 +1,8 @@
 """Threads that decode images and run backbones, one batch per core; predictions take precedence over lessons.
 
-Features are extracted from one or two pieces of work at a time. Pieces that arrive in the meantime and need the same
-scores join the batch, up to ``max_batch`` images; then all are scored at once. So batches fill up under load, and a
-single client never waits. Lessons submit their images a few at a time and give way to predictions.
+Features are extracted from one piece of work at a time. Pieces that arrive in the meantime and need the same scores
+join the batch, up to ``max_batch`` images; then all are scored at once. So batches fill up under load, and a single
+client never waits. Lessons submit their images a few at a time and give way to predictions.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -26,7 +26,6 @@ Features: TypeAlias = NDArray[np.float32]
 Rows: TypeAlias = tuple[NDArray[Any], ...]
 Extract: TypeAlias = Callable[[Pixels], Features]
 Score: TypeAlias = Callable[[Features], Rows]
-_TOGETHER = 2  # images of small pieces; of photographs, more at a time would be slower: see dsal.images.graph
 
 
 @dataclass(eq=False)
@@ -38,13 +37,10 @@ class _Piece:
     urgent: bool
     answer: Future[Rows] = field(default_factory=Future)
 
-    def pixels(self) -> Pixels:
-        """Return the pixels (n, c, h, w) of the images that can be read."""
-        return self.images.decode() if isinstance(self.images, ImageFiles) else self.images
-
-    def joins(self, other: _Piece) -> bool:
-        """Return whether both can be computed together."""
-        return self.extract == other.extract and self.score == other.score
+    def features(self) -> Features | None:
+        """Return the features of the images that can be read; None if there are none."""
+        pixels = self.images.decode() if isinstance(self.images, ImageFiles) else self.images
+        return self.extract(pixels) if len(pixels) else None
 
 
 class Runner:
@@ -72,7 +68,6 @@ class Runner:
         self._patient: deque[_Piece] = deque()
         self._changed = threading.Condition()
         self._waiting = 0  # images of urgent work
-        self._idle = 0  # threads without work
         self._seconds = 0.05  # per image, as a moving average
         self._stopped = False
         self._patient_left = max(threads - 1, 1)  # threads that a lesson may take
@@ -123,30 +118,39 @@ class Runner:
             thread.join()
 
     def _run(self) -> None:
-        while pieces := self._next():
-            urgent = pieces[0].urgent
+        while (first := self._next()) is not None:
             try:
-                self._answer(pieces)
+                self._answer(first)
             finally:
-                if not urgent:
+                if not first.urgent:
                     with self._changed:
                         self._patient_left += 1
                         self._changed.notify_all()
-                del pieces  # and the model they refer to, which a lesson may replace while this thread waits
+                del first  # and the model it refers to, which a lesson may replace while this thread waits
 
-    def _answer(self, pieces: list[_Piece]) -> None:
-        """Extract the features of some pieces and of all that join them, score them together and answer."""
-        start, first, batch, size = time.monotonic(), pieces[0], list[tuple[_Piece, Features]](), 0
-        while pieces:
-            size += sum(len(piece.images) for piece in pieces)
-            batch += _extracted(pieces)
-            pieces = self._more(first, size) if first.urgent else []
+    def _answer(self, first: _Piece) -> None:
+        """Extract the features of a piece and of all that join it, score them together and answer."""
+        start, batch, size = time.monotonic(), list[tuple[_Piece, Features]](), 0
+        piece: _Piece | None = first
+        while piece is not None:
+            size += len(piece.images)
+            try:
+                if piece.answer.set_running_or_notify_cancel():
+                    features = piece.features()
+                    if features is None:
+                        piece.answer.set_result(())
+                    else:
+                        batch.append((piece, features))
+            except BaseException as error:  # pass any error to the caller, and keep the thread running
+                piece.answer.set_exception(error)
+            piece = self._more(first, size) if first.urgent else None
         if not batch:
             return
         try:
             rows = first.score(np.concatenate([features for _, features in batch]))
         except BaseException as error:
-            _fail([piece for piece, _ in batch], error)
+            for piece, _ in batch:
+                piece.answer.set_exception(error)
             return
         self._observe(len(rows[0]))
         seconds = (time.monotonic() - start) / len(rows[0]) / len(self._threads)
@@ -156,73 +160,34 @@ class Runner:
             begin, end = end, end + len(features)
             piece.answer.set_result(tuple(column[begin:end] for column in rows))
 
-    def _next(self) -> list[_Piece]:
-        """Wait for work and take the oldest; nothing once the runner is closed."""
+    def _next(self) -> _Piece | None:
+        """Wait for work and take the oldest piece; None once the runner is closed."""
         with self._changed:
-            self._idle += 1
             while not (self._urgent or (self._patient and self._patient_left) or self._stopped):
                 self._changed.wait()
-            self._idle -= 1
             if self._stopped:
                 for piece in (*self._urgent, *self._patient):
                     piece.answer.cancel()
-                return []
+                return None
             if self._urgent:
-                return self._take(self._urgent[0], self.max_batch)
+                return self._take(self._urgent[0])
             self._patient_left -= 1
-            return [self._patient.popleft()]
+            return self._patient.popleft()
 
-    def _more(self, first: _Piece, size: int) -> list[_Piece]:
-        """Take the oldest work that can join a batch of ``size`` images, if there is any."""
-        until, room = first.arrived + self.max_wait, self.max_batch - size
+    def _more(self, first: _Piece, size: int) -> _Piece | None:
+        """Take the oldest piece that can join a batch of ``size`` images; None if there is none."""
+        until = first.arrived + self.max_wait
         with self._changed:
             while True:
                 for piece in self._urgent:
-                    if piece.joins(first) and len(piece.images) <= room:
-                        return self._take(piece, room)
+                    if piece.score == first.score and size + len(piece.images) <= self.max_batch:
+                        return self._take(piece)
                 left = until - time.monotonic()
-                if room <= 0 or left <= 0 or self._stopped:
-                    return []
+                if size >= self.max_batch or left <= 0 or self._stopped:
+                    return None
                 self._changed.wait(left)
 
-    def _take(self, first: _Piece, room: int) -> list[_Piece]:
-        """Take a piece, and more of the same kind up to two images, unless an idle thread can take them."""
-        taken, size, most = [first], len(first.images), min(room, _TOGETHER) if not self._idle else 0
-        for piece in self._urgent:
-            if piece is not first and size + len(piece.images) <= most and piece.joins(first):
-                taken.append(piece)
-                size += len(piece.images)
-        for piece in taken:
-            self._urgent.remove(piece)
-        self._waiting -= size
-        return taken
-
-
-def _extracted(pieces: Sequence[_Piece]) -> list[tuple[_Piece, Features]]:
-    """Return pieces with the features of their images; answer those that have none."""
-    readable: list[tuple[_Piece, Pixels]] = []
-    for piece in pieces:
-        try:
-            if piece.answer.set_running_or_notify_cancel():
-                pixels = piece.pixels()
-                if len(pixels):
-                    readable.append((piece, pixels))
-                else:
-                    piece.answer.set_result(())
-        except BaseException as error:  # pass any error to the caller, and keep the thread running
-            _fail([piece], error)
-    if not readable:
-        return []
-    images = [pixels for _, pixels in readable]
-    try:
-        features = pieces[0].extract(images[0] if len(images) == 1 else np.concatenate(images))
-    except BaseException as error:
-        _fail([piece for piece, _ in readable], error)
-        return []
-    ends = np.cumsum([len(pixels) for pixels in images])[:-1]
-    return [(piece, part) for (piece, _), part in zip(readable, np.split(features, ends), strict=True)]
-
-
-def _fail(pieces: Sequence[_Piece], error: BaseException) -> None:
-    for piece in pieces:
-        piece.answer.set_exception(error)
+    def _take(self, piece: _Piece) -> _Piece:
+        self._urgent.remove(piece)
+        self._waiting -= len(piece.images)
+        return piece

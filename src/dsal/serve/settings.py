@@ -24,7 +24,7 @@ class Settings:
         allowed_hosts: host names under which the server is reached besides its address, for example that of a proxy.
         backbone: backbone of new models.
         expansion_size: d_B of new models.
-        max_batch: most images per batch of the backbone.
+        max_batch: most images that are scored together; small enough that work remains for the other threads.
         max_wait_ms: milliseconds that a prediction waits for others while its batch is not full.
         max_body: most bytes of a request.
         max_bodies: most bytes of all requests in memory.
@@ -44,7 +44,7 @@ class Settings:
     allowed_hosts: tuple[str, ...] = ()
     backbone: str = DEFAULT
     expansion_size: int = 2048
-    max_batch: int = 8
+    max_batch: int = 6
     max_wait_ms: float = 0.0
     max_body: int = 64 * MEGABYTE
     max_bodies: int = 512 * MEGABYTE
