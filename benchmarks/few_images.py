@@ -5,8 +5,9 @@
 
 For each folder and draw: 15 classes, n images of each to learn from, 15 others of each to test on. Each image model
 learns all classes in one lesson, and once more in three lessons of five classes. The calibration error (15 bins) is
-computed over all draws of a folder together. Logistic regression chooses C from 0.001, 0.01 ... 100 by cross-validation
-(with one image per class, C = 1). All methods use the same standardised features.
+computed over all draws of a folder together, beside the error that perfect scores would have (the floor). Logistic
+regression chooses C from 0.001, 0.01 ... 100 by cross-validation (with one image per class, C = 1). All methods use the
+same standardised features.
 
 ``--dual`` solves for one weight per image instead of one per unit of the expansion. The model is the same up to
 rounding, in a hundredth of the time, but there is only one lesson.
@@ -143,14 +144,18 @@ def dual_form(x: Matrix, y: NDArray[np.int64], test: Matrix, **options: Any) -> 
     z, z_test = (random(torch.from_numpy(rows)) for rows in (x, test))
     left_over = np.eye(y.max() + 1)[y]
     logits, left_out = np.zeros((len(test), y.max() + 1)), np.zeros_like(left_over)
+    changes = np.zeros((len(x), len(x)))  # of the residue of row i without row j, by the residue of row j
     for activation, strength in ((model.main_activation, 1.0), (model.activation, model.compensation)):
         phi, phi_test = (resolve(activation)(some).numpy() for some in (z, z_test))
         kernel = phi @ phi.T
         inverse = np.linalg.inv(kernel + model.gamma * np.eye(len(x)))
-        weights = inverse @ left_over
+        weights, hat = inverse @ left_over, kernel @ inverse
         logits += strength * (phi_test @ phi.T @ weights)
-        left_out += strength * (left_over - weights / inverse.diagonal()[:, None])
+        follows = ((hat * changes.T).sum(1) / (1 - hat.diagonal()))[:, None] * left_over
+        left_out += strength * (left_over - weights / inverse.diagonal()[:, None] + follows)
         left_over = left_over - kernel @ weights
+        changes = hat / (1 - hat.diagonal())
+        np.fill_diagonal(changes, 0.0)
     temperature = Calibration().plus(left_out, y, np.ones(len(y)), float(len(y))).temperature
     likely: Matrix = softmax(logits / temperature, axis=1)
     return likely
@@ -180,11 +185,29 @@ def nearest_mean(x: Matrix, y: NDArray[np.int64], test: Matrix) -> Matrix:
 
 
 def measure(answers: list[tuple[Matrix, NDArray[np.int64]]]) -> dict[str, float]:
+    """Return accuracy in percent, calibration error, its floor, and mean score minus accuracy, of all draws together.
+
+    The floor is the calibration error that perfect scores would have with so few predictions: the mean over 100
+    simulations in which each answer is right with the probability that it claims.
+    """
     best = np.concatenate([likely.max(1) for likely, _ in answers])
     right = np.concatenate([likely.argmax(1) == truth for likely, truth in answers])
+    random = np.random.default_rng(0)
+    floor = np.mean([calibration_error(best, random.random(len(best)) < best) for _ in range(100)])
+    return {
+        "accuracy": round(100 * float(right.mean()), 2),
+        "calibration_error": round(calibration_error(best, right), 4),
+        "calibration_floor": round(float(floor), 4),
+        "overconfidence": round(float(best.mean() - right.mean()), 4),
+    }
+
+
+def calibration_error(best: Matrix, right: NDArray[np.bool_]) -> float:
+    """Return the expected calibration error of scores (n,) of answers that are right or not (n,)."""
     bins = np.minimum((best * BINS).astype(int), BINS - 1)
-    error = sum(abs(best[bins == b].mean() - right[bins == b].mean()) * (bins == b).mean() for b in np.unique(bins))
-    return {"accuracy": round(100 * float(right.mean()), 2), "calibration_error": round(float(error), 4)}
+    return float(
+        sum(abs(best[bins == b].mean() - right[bins == b].mean()) * (bins == b).mean() for b in np.unique(bins))
+    )
 
 
 if __name__ == "__main__":

@@ -32,24 +32,58 @@ def leave_one_out(
         first: whether it was the first phase.
         compensated: whether to include the compensation streams.
     """
+    main, *comps = _outputs(learner, block, present, first=first, compensated=compensated)
+    return main, *comps[::2]
+
+
+def _outputs(
+    learner: Learner, block: Block, present: Tensor, *, first: bool, compensated: bool, total: float | None = None
+) -> tuple[Tensor, ...]:
+    """Return the main stream's outputs, and for each compensation stream its outputs and a correction to them.
+
+    Without a row i, the main stream would leave other residues for the other rows j too. With e_i the residue of row i,
+    h = X_M (G_M + gamma I)^-1 X_M^T and k the same of the compensation stream, this adds to the output for row i
+
+        (sum_j k_ij h_ji) e_i / ((1 - h_ii) (1 - k_ii)).
+
+    The sum runs over the block and is scaled to the weight ``total`` of the phase: exact if the block is the phase.
+    Without ``total``, the corrections are zero.
+    """
 
     def outputs() -> Iterator[Tensor]:
         main, *comps = learner.ridges
         y = one_hot(block.columns, torch.arange(learner.classes, device=learner.backend.device))
-        z = learner.expand(block.features)
-        fitted, left_out = main.leave_one_out(apply(learner.main_activation, z), y, block.share)
+        z, share = learner.expand(block.features), block.share
+        x = apply(learner.main_activation, z)
+        fitted, left_out, solved = main.leave_one_out(x, y, share)
         yield left_out.cpu()
         for stream, ridge in zip(learner.compensations, comps, strict=True) if compensated else ():
             left_over = residue(y, fitted)
             if stream.cleanse and not first:
                 left_over = cleansed(left_over, present)
-            yield ridge.leave_one_out(apply(stream.activation, z), left_over, block.share)[1].cpu()
+            x_comp = apply(stream.activation, z)
+            _, left_out, solved_comp = ridge.leave_one_out(x_comp, left_over, share)
+            yield left_out.cpu()
+            if total is None:
+                yield torch.zeros(())
+                continue
+            h, k = x @ solved, x_comp @ solved_comp  # (n x n)
+            taken = (1.0 - share * h.diagonal()) * (1.0 - share * k.diagonal())
+            yield ((_others(k * h.T, block, total) * share / taken)[:, None] * left_over).cpu()
 
     return learner.team.broadcast_result(lambda: tuple(outputs()))
 
 
+def _others(products: Tensor, block: Block, total: float) -> Tensor:
+    """Return sum_j w_j products_ij (n,) over the rows of the phase, less what is left out of row i."""
+    weight, own = block.share if block.weight is None else block.weight, products.diagonal()
+    rest = weight.sum() - weight
+    scale = torch.where(rest > 0, (total - weight).clamp_min(0.0) / rest, 0.0)
+    return scale * (products @ weight - weight * own) + (weight - block.share) * own
+
+
 def review(learner: Learner, sample: Block, present: Tensor, total: float, compensation: float | Auto) -> Tensor:
-    """Return leave-one-out logits (n x classes) of rows of the phase just learned.
+    """Return leave-one-out logits (n x classes) of rows of the phase just learned; exact if they are all of its rows.
 
     If C is ``"auto"``, these rows first update it. The first phase counts only until there is a second one.
 
@@ -61,12 +95,12 @@ def review(learner: Learner, sample: Block, present: Tensor, total: float, compe
         compensation: C.
     """
     chooses = is_auto(compensation)
-    main, *corrections = leave_one_out(
-        learner, sample, present, first=learner.phases == 1, compensated=chooses or compensation != 0
+    main, *comps = _outputs(
+        learner, sample, present, first=learner.phases == 1, compensated=chooses or compensation != 0, total=total
     )
     if chooses:
         errors = one_hot(sample.columns.cpu(), torch.arange(learner.classes)) - main
         before = learner.ratio if learner.phases > 2 else RatioFit()
         weight = np.ones(len(main)) if sample.weight is None else sample.weight.cpu().numpy()
-        learner.ratio = before.plus(errors.numpy(), corrections[0].numpy(), weight, total)
-    return combined(main, corrections[0], learner.strength(compensation)) if corrections else main
+        learner.ratio = before.plus(errors.numpy(), comps[0].numpy(), weight, total)
+    return combined(main, comps[0] + comps[1], learner.strength(compensation)) if comps else main

@@ -137,8 +137,8 @@ class Ridge:
             self.solved = self.solve(self.targets)
         return self.solved
 
-    def leave_one_out(self, x: Tensor, y: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the outputs for learned rows: as fitted, and as if that row had not been learned.
+    def leave_one_out(self, x: Tensor, y: Tensor, share: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the outputs for learned rows, as fitted and as if that row had not been learned; (G + gamma I)^-1 X^T.
 
         With the output f = x W and the leverage h = x (G + gamma I)^-1 x^T of a row, removing weight s of a row learned
         with target y leaves (f - s h y) / (1 - s h), exactly.
@@ -151,7 +151,7 @@ class Ridge:
         s = self.solve(x.T)  # (G + gamma I)^-1 X^T
         fitted = self.backend.product(s.T, self.targets)  # X W
         taken = (share * (x * s.T).sum(1))[:, None]
-        return fitted, (fitted - taken * y) / (1.0 - taken)
+        return fitted, (fitted - taken * y) / (1.0 - taken), s
 
     def condition(self) -> float:
         """Return an estimate of the condition number of G + gamma I; weights are accurate to about 1e-16 times that."""

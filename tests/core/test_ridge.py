@@ -265,7 +265,7 @@ def test_leaving_one_out_is_learning_without_it(route: Route) -> None:
     root = np.sqrt(weight)[:, None]
     ridge = learned(x * root, y * root, [slice(0, 5), slice(5, 12)], route)
     share = np.minimum(weight, 1.0)
-    fitted, left_out = ridge.leave_one_out(torch.tensor(x), torch.tensor(y), torch.tensor(share))
+    fitted, left_out, _ = ridge.leave_one_out(torch.tensor(x), torch.tensor(y), torch.tensor(share))
     np.testing.assert_allclose(fitted, x @ ridge.weights().numpy(), atol=1e-12)
     for i in range(len(x)):
         rest = np.sqrt(weight - share * (np.arange(len(x)) == i))[:, None]
