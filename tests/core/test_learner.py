@@ -243,6 +243,7 @@ def test_leaving_one_out_of_both_learner(rows: Rows, cleanse: bool, step: int) -
     parts = leave_one_out(learner, block, present, first=False)
     got = (parts[0] + C * parts[1]).numpy()
     np.testing.assert_array_equal(review(learner, block, present, float(len(x)), 0.0), parts[0])
+    assert not np.allclose(review(learner, block, present, float(len(x)), 1.0), parts[0])  # compensated
 
     z = x @ learner.built().projection.numpy()
     residue = one_hot(y, 100) - relu(z) @ learner.weights[0].numpy()
