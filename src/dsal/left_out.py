@@ -32,14 +32,13 @@ def leave_one_out(
         first: whether it was the first phase.
         compensated: whether to include the compensation streams.
     """
-    main, *comps = _outputs(learner, block, present, first=first, compensated=compensated)
-    return main, *comps[::2]
+    return _outputs(learner, block, present, first=first, compensated=compensated)
 
 
 def _outputs(
     learner: Learner, block: Block, present: Tensor, *, first: bool, compensated: bool, total: float | None = None
 ) -> tuple[Tensor, ...]:
-    """Return the main stream's outputs, and for each compensation stream its outputs and a correction to them.
+    """Return the main stream's outputs, those of each compensation stream and, given ``total``, a correction to them.
 
     Without a row i, the main stream would leave other residues for the other rows j too. With e_i the residue of row i,
     h = X_M (G_M + gamma I)^-1 X_M^T and k the same of the compensation stream, this adds to the output for row i
@@ -47,7 +46,6 @@ def _outputs(
         (sum_j k_ij h_ji) e_i / ((1 - h_ii) (1 - k_ii)).
 
     The sum runs over the block and is scaled to the weight ``total`` of the phase: exact if the block is the phase.
-    Without ``total``, the corrections are zero.
     """
 
     def outputs() -> Iterator[Tensor]:
@@ -64,12 +62,10 @@ def _outputs(
             x_comp = apply(stream.activation, z)
             _, left_out, solved_comp = ridge.leave_one_out(x_comp, left_over, share)
             yield left_out.cpu()
-            if total is None:
-                yield torch.zeros(())
-                continue
-            h, k = x @ solved, x_comp @ solved_comp  # (n x n)
-            taken = (1.0 - share * h.diagonal()) * (1.0 - share * k.diagonal())
-            yield ((_others(k * h.T, block, total) * share / taken)[:, None] * left_over).cpu()
+            if total is not None:
+                h, k = x @ solved, x_comp @ solved_comp  # (n x n)
+                taken = (1.0 - share * h.diagonal()) * (1.0 - share * k.diagonal())
+                yield ((_others(k * h.T, block, total) * share / taken)[:, None] * left_over).cpu()
 
     return learner.team.broadcast_result(lambda: tuple(outputs()))
 
