@@ -98,7 +98,7 @@ def make_training(data: ImageData, recipe: Recipe, classes: tuple[int, ...], sta
         recipe=recipe,
         held_out=HELD_OUT,
         start=None if start is None else load_backbone(start),
-        teacher=None if start is None else load_backbone(start),
+        teachers=[] if start is None else [load_backbone(start)],
         device=torch.device("cpu"),
         precision=choose_precision("auto", torch.device("cpu")),
     )

@@ -226,9 +226,9 @@ def test_distillation_is_cross_entropy_to_the_teacher(
 ) -> None:
     teacher = finished.backbone({})
     recipe = Recipe(epochs=1, batch_size=64, distillation=1.0, temperature=temperature)
-    again = training(data, recipe, teacher=teacher, start=teacher)
+    again = training(data, recipe, teachers=[teacher], start=teacher)
     images, labels = again.train.images[:32], again.train.labels[:32]
-    batch = Batch(images, labels, slice(None), 0.0, torch.Generator())
+    batch = Batch(images, labels, slice(None), 0.0, 0, torch.Generator())
     loss, _ = again._loss(lambda x: again.model.head(again.model.network.eval()(x)), batch)
     p = (teacher.head(teacher.network(teacher.normalise(images))) / temperature).softmax(1)
     entropy = -(p * p.log()).sum(1).mean().item()  # of a network by itself
@@ -239,3 +239,47 @@ def test_distillation_is_cross_entropy_to_the_teacher(
         training(data, Recipe(epochs=1, distillation=0.5))
     with pytest.raises(InputError, match="temperature must be positive"):
         Recipe(epochs=1, temperature=0.0)
+
+
+def test_several_teachers_teach_their_mean(data: ImageData, finished: BaseTraining) -> None:
+    known = finished.backbone({})
+    other = training(data, Recipe(epochs=1, batch_size=64)).backbone({})
+    recipe = Recipe(epochs=1, batch_size=64, distillation=1.0, temperature=2.0)
+    taught = training(data, recipe, teachers=[known, other])
+    images, labels = taught.train.images[:32], taught.train.labels[:32]
+    scores = torch.randn(32, other.head.out_features, generator=torch.Generator().manual_seed(0))
+    loss, _ = taught._loss(lambda _: scores, Batch(images, labels, slice(None), 0.0, 0, torch.Generator()))
+    p, q = ((t.head(t.network(t.normalise(images))) / 2).softmax(1) for t in (known, other))
+    expected = 4 * -((p + q) / 2 * (scores / 2).log_softmax(1)).sum(1).mean()
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_repeating_views_ask_the_teacher_once(data: ImageData, finished: BaseTraining, tmp_path: Path) -> None:
+    recipe = Recipe(epochs=4, batch_size=64, distillation=0.5, trivial=0.5, mixup=0.5, views=2)
+    asked = []
+
+    def taught(epochs: int = 4, path: Path | None = None) -> BaseTraining:
+        teacher = finished.backbone({})
+        teacher.network.register_forward_hook(lambda module, args, result: asked.append(args[0].clone()))
+        student = training(data, recipe, teachers=[teacher])
+        if path is not None:
+            load_checkpoint(path, student)
+        for result in student.epochs():
+            if result.epoch == epochs:
+                break
+        return student
+
+    whole = taught()
+    views = 2 * whole.fit.steps_per_epoch
+    assert len(asked) == views
+    assert not torch.equal(asked[0], asked[views // 2])  # the second view is another one
+    forgetful = training(data, recipe, teachers=[finished.backbone({})])
+    forgetful._taught = type("Forgetful", (dict,), {"__setitem__": lambda *_: None})()
+    list(forgetful.epochs())  # asks in every epoch
+    assert forgetful.model.fingerprint() == whole.model.fingerprint()
+    save_checkpoint(tmp_path / "checkpoint", taught(3))
+    assert taught(path=tmp_path / "checkpoint").model.fingerprint() == whole.model.fingerprint()
+    with pytest.raises(InputError, match="either views or sizes"):
+        Recipe(epochs=1, views=2, sizes=((0.5, 16),))
+    with pytest.raises(InputError, match="must not be negative"):
+        Recipe(epochs=1, views=-1)

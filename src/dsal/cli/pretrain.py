@@ -55,8 +55,10 @@ def pretrain(
     ] = 0,
     start: Annotated[Path | None, typer.Option(help="File of weights to start from.", show_default="random")] = None,
     teacher: Annotated[
-        Path | None,
-        typer.Option(help="Weights to distil from, if the recipe distils.", show_default=False),
+        list[Path] | None,
+        typer.Option(
+            help="Weights to distil from, if the recipe distils; again for each of several.", show_default=False
+        ),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
@@ -112,7 +114,7 @@ def pretrain(
         seed=seed,
         held_out=held_out,
         start=None if start is None else load_backbone(start),
-        teacher=None if teacher is None else load_backbone(teacher),
+        teachers=[load_backbone(path) for path in teacher or []],
         flip=flip,
         shift=shift,
         device=where,

@@ -92,6 +92,8 @@ def _schema(training: BaseTraining, path: Path) -> Schema:
         theirs, mine = facts["identity"], _identity(training)
         if isinstance(theirs.get("card"), dict):
             theirs = {**theirs, "card": {"shift": 0, **theirs["card"]}}  # earlier versions had no shifts
+        if "teacher" in theirs:  # earlier versions had at most one
+            theirs = {**theirs, "teachers": [theirs["teacher"]] if theirs["teacher"] else []}
         differing = [
             f"{key}: {theirs.get(key)} there, {mine[key]} here" for key in mine if theirs.get(key) != mine[key]
         ]
@@ -127,6 +129,6 @@ def _identity(training: BaseTraining) -> dict[str, Any]:
         "recipe": {name: value for name, value in asdict(training.recipe).items() if value != defaults[name]},
         "seed": training.seed,
         "data": training.fingerprint,
-        "teacher": None if training.teacher is None else training.teacher.fingerprint(),
+        "teachers": [teacher.fingerprint() for teacher in training.teachers],
     }
     return json.loads(json.dumps(identity))  # type: ignore[no-any-return]

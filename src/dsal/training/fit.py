@@ -1,7 +1,7 @@
 """Backpropagation for any loss: a recipe's optimisers, schedule, augmentation, precision and average of weights.
 
-An epoch draws all its random numbers from a generator seeded by (seed, epoch), whose state is among
-:meth:`Fit.arrays`: a training stopped after any step continues to the same weights (same machine, same number
+An epoch draws all its random numbers from a generator seeded by (seed, view), where the view is the number of the epoch,
+or with ``Recipe.views`` its remainder; the generator's state is among :meth:`Fit.arrays`: a training stopped after any step continues to the same weights (same machine, same number
 of threads).
 
 Of n processes each takes every n-th image of a batch, and gradients are averaged (``DistributedDataParallel``). All
@@ -50,6 +50,8 @@ class Batch:
         mine: the images of this process among ``images``; spread over the whole batch, so that whatever was done
             to its first images is shared evenly.
         progress: fraction of the training that is done, in [0, 1).
+        number: batches of the same number have the same images, augmented alike: that of the step, unless the
+            recipe's ``views`` repeat.
         generator: for all other random choices.
     """
 
@@ -57,6 +59,7 @@ class Batch:
     labels: Tensor
     mine: slice
     progress: float
+    number: int
     generator: Generator
 
 
@@ -128,6 +131,10 @@ class Fit:
         """The module with the final weights: the average if the recipe keeps one."""
         return self.module if self.average is None else self.average
 
+    def _view(self, epoch: int) -> int:
+        """Return the number of the epoch with the same batches: its own, unless views repeat."""
+        return epoch % self.recipe.views if self.recipe.views else epoch
+
     def steps(self) -> Iterator[Progress]:
         """Train from the current step to the end of the recipe, yielding after every step."""
         with self._readers() as readers:
@@ -138,7 +145,7 @@ class Fit:
         """Train from the current step to the end of its epoch."""
         steps = self.steps_per_epoch
         epoch, number = divmod(self.done, steps)
-        generator = torch.Generator().manual_seed(seed_of(self.seed, epoch))
+        generator = torch.Generator().manual_seed(seed_of(self.seed, self._view(epoch)))
         order = torch.randperm(len(self.samples), generator=generator).to(self.samples.labels.device)
         if number:
             generator.set_state(self._random)
@@ -167,7 +174,7 @@ class Fit:
             yield from self.samples.batches(size, order[self.done % steps * size : steps * size])
             return
         random = recipe.crop == "resized"
-        crops = Crops(self.samples, seed_of(self.seed, epoch), random, recipe.mirror)
+        crops = Crops(self.samples, seed_of(self.seed, self._view(epoch)), random, recipe.mirror)
         positions = torch.arange(len(order)).split(size)[self.done % steps : steps]
         wanted = [
             Wanted(order[at][self._mine], at[self._mine], self._side(step) if random else self.samples.size)
@@ -200,15 +207,16 @@ class Fit:
         self.module.train()
         images = augmented(images, recipe, generator, self._part)
         mine = self._mine if self._part is None else slice(None)
+        epoch, step = divmod(self.done, self.steps_per_epoch)
+        number = self._view(epoch) * self.steps_per_epoch + step
         if self._part is not None and self.team.size > 1:  # parts may differ in size: their draws must not matter
-            generator = torch.Generator().manual_seed(seed_of(seed_of(self.seed, self.done), self.team.rank))
-        loss, hits = self.loss(self._run, Batch(images, labels, mine, progress, generator))
+            generator = torch.Generator().manual_seed(seed_of(seed_of(self.seed, number), self.team.rank))
+        loss, hits = self.loss(self._run, Batch(images, labels, mine, progress, number, generator))
         # scaled so that its mean over all processes is that of the batch
         loss = loss * (self.team.size * len(labels[mine]) / recipe.batch_size)
         value = loss.item()
         if not math.isfinite(value):
-            epoch = self.done // self.steps_per_epoch + 1
-            raise DSALError(f"training diverged in epoch {epoch} (loss {value}); lower the learning rate")
+            raise DSALError(f"training diverged in epoch {epoch + 1} (loss {value}); lower the learning rate")
         self.scaler.scale(loss).backward()
         for optimiser in self.optimisers:
             self.scaler.step(optimiser)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, cast
@@ -58,7 +58,7 @@ class BaseTraining:
         seed: decides initial weights, batches and augmentation, and which samples are held out.
         held_out: fraction of each base class kept out of training and used for the reported accuracy.
         start: weights to start from instead of random ones; with its head, if that is for these classes.
-        teacher: a backbone with a head for these classes, for a recipe with distillation.
+        teachers: backbones with heads for these classes, for a recipe with distillation.
         flip: extract features as the mean over an image and its mirror image.
         shift: extract features as a mean over the image and shifts by so many pixels, see :class:`Card`.
         device: where to train.
@@ -81,7 +81,7 @@ class BaseTraining:
         seed: int = 0,
         held_out: float = 0.0,
         start: Backbone | None = None,
-        teacher: Backbone | None = None,
+        teachers: Sequence[Backbone] = (),
         flip: bool = False,
         shift: int = 0,
         device: torch.device,
@@ -123,11 +123,12 @@ class BaseTraining:
             model.network.load_state_dict(start.network.state_dict())
             if start.head is not None and start.card.seen_classes == card.seen_classes and self.turns == 1:
                 model.head.load_state_dict(start.head.state_dict())
-        if recipe.distillation and (teacher is None or _head(teacher).out_features != len(classes)):
+        if recipe.distillation and {_head(teacher).out_features for teacher in teachers} != {len(classes)}:
             raise InputError(
                 f"distillation needs a teacher with a head for these {len(classes)} classes: pass its weights"
             )
-        self.teacher = None if teacher is None else channels_last(teacher.to(device)).eval()
+        self.teachers = [channels_last(teacher.to(device)).eval() for teacher in teachers]
+        self._taught: dict[int, Tensor] = {}  # probabilities of the teachers by number of the batch, if views repeat
         self.model = channels_last(model.to(device))
         if sync_batchnorm and self.team.size > 1:
             share_statistics_(self.model.network)
@@ -181,23 +182,32 @@ class BaseTraining:
         mine, targets = x[batch.mine].contiguous(memory_format=torch.channels_last), labels[batch.mine]
         scores = forward(mine).float()
         loss = functional.cross_entropy(scores, targets, label_smoothing=recipe.label_smoothing)
-        if self.teacher is not None and recipe.distillation:
-            loss = torch.lerp(loss, self._distillation(mine, targets, scores), recipe.distillation)
+        if recipe.distillation:
+            upright = targets % self.turns == 0  # teachers do not know rotated images
+            taught = self._ask_teachers(mine[upright], batch.number)
+            loss = torch.lerp(loss, self._distillation(scores[upright], taught), recipe.distillation)
         if partner is not None:
             other_targets = labels[partner][batch.mine]
             other = functional.cross_entropy(scores, other_targets, label_smoothing=recipe.label_smoothing)
             loss = weight * loss + (1 - weight) * other
         return loss, int((scores.argmax(1) == targets).sum())
 
-    def _distillation(self, x: Tensor, labels: Tensor, scores: Tensor) -> Tensor:
-        """Compute the cross-entropy to the teacher's probabilities, without rotated images, which it does not know."""
-        upright = labels % self.turns == 0
-        teacher, temperature = cast(Backbone, self.teacher), self.recipe.temperature
-        with torch.no_grad(), self.fit.autocast():
-            taught = _head(teacher)(teacher.network(x[upright]))
-        probabilities = (taught.float() / temperature).softmax(dim=1)
-        mine = scores[upright][:, :: self.turns] / temperature
-        return temperature**2 * functional.cross_entropy(mine, probabilities)  # gradients keep their scale
+    def _distillation(self, scores: Tensor, taught: Tensor) -> Tensor:
+        """Compute the cross-entropy to the teachers' probabilities, scaled so that gradients keep their size."""
+        temperature = self.recipe.temperature
+        return temperature**2 * functional.cross_entropy(scores[:, :: self.turns] / temperature, taught)
+
+    @torch.no_grad()
+    def _ask_teachers(self, x: Tensor, number: int) -> Tensor:
+        """Return the mean of the teachers' probabilities for images; with repeating views, each is asked once."""
+        if number in self._taught:
+            return self._taught[number]
+        with self.fit.autocast():
+            scores = torch.stack([_head(teacher)(teacher.network(x)) for teacher in self.teachers]).float()
+        probabilities = (scores / self.recipe.temperature).softmax(dim=2).mean(dim=0)
+        if self.recipe.views:
+            self._taught[number] = probabilities
+        return probabilities
 
     @property
     def result(self) -> Backbone:

@@ -28,7 +28,7 @@ class Recipe:
         milestones: fractions of the training at which ``lr`` drops tenfold; empty: one cosine down to zero.
         warmup: fraction of the training over which the learning rate rises linearly from zero.
         label_smoothing: weight spread evenly over all classes.
-        distillation: weight of a teacher's probabilities in the loss (Hinton et al., 2015).
+        distillation: weight of the teachers' mean probabilities in the loss (Hinton et al., 2015).
         temperature: by which the scores of teacher and student are divided before their probabilities are compared.
         crop: ``"resized"``: images in files are read as parts of random size and shape (8% to 100% of the area, sides
             3:4 to 4:3), as is usual on ImageNet; ``"shift"``: images are shifted by up to 4 pixels, as images
@@ -41,6 +41,8 @@ class Recipe:
         rotation_share: fraction of each batch that is rotated by 90, 180 or 270 degrees and labelled as a class of its
             own (self-supervised label augmentation, as in PASS).
         average: decay per step of an exponential average of the weights, which becomes the result; 0 for none.
+        views: number of epochs after which batches and augmentation repeat, so that teachers are asked once per view
+            of an image and not in every epoch; 0: they never repeat.
         sizes: (fraction of the training, side in pixels), in order: images are resized to that side until that
             fraction is done, which makes early epochs cheap; then they have their own size.
     """
@@ -66,6 +68,7 @@ class Recipe:
     mixup: float = 0.0
     rotation_share: float = 0.0
     average: float = 0.0
+    views: int = 0
     sizes: tuple[tuple[float, int], ...] = ()
 
     def __post_init__(self) -> None:
@@ -75,6 +78,10 @@ class Recipe:
             raise InputError(f"jitter must be at least 0 and less than 1, got {self.jitter}")
         if not self.temperature > 0:
             raise InputError(f"temperature must be positive, got {self.temperature}")
+        if self.views < 0:
+            raise InputError(f"views must not be negative, got {self.views}")
+        if self.views and self.sizes:
+            raise InputError("views repeat only at one size: a recipe has either views or sizes")
 
     def lr_factor(self, progress: float) -> float:
         """Return the learning rate at a fraction of the training in [0, 1), relative to its highest.
@@ -147,17 +154,17 @@ RECIPES.register("again")(  # for weights of "strong", as start and as teacher
         sizes=((0.3, 24),),
     )
 )
-RECIPES.register("distilled")(  # for trained weights, with a larger teacher
+RECIPES.register("distilled")(  # for trained weights, with better teachers
     Recipe(
-        epochs=20,
+        epochs=128,
         optimiser="muon",
-        muon_lr=0.03,
+        muon_lr=0.02,
         nesterov=True,
         warmup=0.05,
         distillation=0.9,
         temperature=4.0,
         trivial=0.5,
-        sizes=((0.3, 24),),
+        views=16,
     )
 )
 RECIPES.register("characters")(
