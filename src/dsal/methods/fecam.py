@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
 
 from dsal.errors import InputError
 from dsal.methods.features.arrays import COUNTS, MEANS, Array, ArrayMethod, grown, keeps, nothing
@@ -77,7 +78,8 @@ class FeCAM(ArrayMethod):
                 half = np.linalg.cholesky(self._correlation(label))
             except np.linalg.LinAlgError as error:
                 raise InputError(f"the covariance of class {label} is not positive definite: raise diagonal") from error
-            scores[:, label] = -(np.linalg.solve(half, (samples - centre).T) ** 2).sum(axis=0)
+            whitened = solve_triangular(half, (samples - centre).T, lower=True, check_finite=False)
+            scores[:, label] = -np.einsum("ij,ij->j", whitened, whitened)
         return scores
 
     def _correlation(self, label: int) -> Array:

@@ -1,8 +1,8 @@
 """Backpropagation for any loss: a recipe's optimisers, schedule, augmentation, precision and average of weights.
 
-An epoch draws all its random numbers from a generator seeded by (seed, view), where the view is the number of the epoch,
-or with ``Recipe.views`` its remainder; the generator's state is among :meth:`Fit.arrays`: a training stopped after any step continues to the same weights (same machine, same number
-of threads).
+An epoch draws all its random numbers from a generator seeded by (seed, epoch), whose state is among
+:meth:`Fit.arrays`: a training stopped after any step continues to the same weights (same machine, same number
+of threads). With ``Recipe.views``, epochs repeat: epoch + views draws what epoch drew.
 
 Of n processes each takes every n-th image of a batch, and gradients are averaged (``DistributedDataParallel``). All
 draw the same numbers, so the batches are those of a single process, to the pixel. With images in memory, each process
