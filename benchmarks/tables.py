@@ -46,27 +46,44 @@ def speed(folder: Path) -> str:
 
 
 def comparison(*paths: Path) -> str:
-    """Return the tables of comparisons with the same tuning, one per data set and K, and what tuning chose."""
+    """Return tables of comparisons with the same tuning, one per data set, kind of features and K, and what tuning chose.
+
+    Files with the same features share their tables.
+    """
     documents = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
-    parts, origins = [], []
+    groups: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
     for document in documents:
-        runs, origin = document["runs"], document["provenance"]
-        dataset = runs[0]["config"]["dataset"]
-        for k in dict.fromkeys(run["phases"] for run in runs):
-            rows = [run for run in runs if run["phases"] == k]
-            names = {run["method"] for run in rows}
-            published = paper_results(dataset.removesuffix("-features"), k)
-            beside = [result for result in published if result.method.lower() in names]
-            parts.append(f"### {dataset}, K = {k}\n\n{_markdown(comparison_table(rows, beside))}")
-        origins.append(
-            f"{dataset}: dsal {origin['dsal']}, commit {origin['commit'][:12]}, torch {origin['torch']}, "
-            f"NumPy {origin['numpy']}, SciPy {origin['scipy']}; {origin['cpu']}, {origin['threads']} threads; begun "
-            f"{origin['started']}.\n"
-        )
-    tuning = documents[0]["tuning"]
+        for run in document["runs"]:
+            groups.setdefault((*_features(run), run["phases"]), []).append(run)
+    parts = []
+    for (dataset, features, k), rows in groups.items():
+        names = {run["method"] for run in rows}
+        published = paper_results(dataset.removesuffix("-features"), k)
+        beside = [result for result in published if result.method.lower() in names]
+        parts.append(f"### {dataset}, {features}, K = {k}\n\n{_markdown(comparison_table(rows, beside))}")
+    tunings: dict[str, dict[str, Any]] = {}
+    for document in documents:
+        tunings.setdefault(_features(document["runs"][0])[1], {}).update(document["tuning"])
     head = "| method | chosen | held-out | others tried |\n|---|---|---:|---|\n"
-    parts.append("### What tuning chose\n\n" + head + "".join(_tuned(name, tuning[name]) for name in sorted(tuning)))
-    return "\n".join(parts + origins)
+    for features, tuning in tunings.items():
+        lines = "".join(_tuned(name, tuning[name]) for name in sorted(tuning))
+        parts.append(f"### What tuning chose, {features}\n\n{head}{lines}")
+    return "\n".join([*parts, *map(_origin, documents)])
+
+
+def _features(run: dict[str, Any]) -> tuple[str, str]:
+    """Return a run's data set and its kind of features, by its present name."""
+    dataset, kind = run["config"]["dataset"], run["config"]["features"]
+    return dataset, "stages" if kind == "all" else kind
+
+
+def _origin(document: dict[str, Any]) -> str:
+    origin, (dataset, features) = document["provenance"], _features(document["runs"][0])
+    return (
+        f"{dataset}, {features}: dsal {origin['dsal']}, commit {origin['commit'][:12]}, torch {origin['torch']}, "
+        f"NumPy {origin['numpy']}, SciPy {origin['scipy']}; {origin['cpu']}, {origin['threads']} threads; begun "
+        f"{origin['started']}.\n"
+    )
 
 
 def networks(*paths: Path) -> str:

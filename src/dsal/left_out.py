@@ -74,7 +74,7 @@ def _others(products: Tensor, block: Block, total: float) -> Tensor:
     """Return sum_j w_j products_ij (n,) over the rows of the phase, less what is left out of row i."""
     weight, own = block.share if block.weight is None else block.weight, products.diagonal()
     rest = weight.sum() - weight
-    scale = torch.where(rest > 0, (total - weight).clamp_min(0.0) / rest, 0.0)
+    scale = torch.where(rest > 0, (total - weight) / rest, 0.0)
     return scale * (products @ weight - weight * own) + (weight - block.share) * own
 
 
