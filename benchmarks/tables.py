@@ -46,7 +46,7 @@ def speed(folder: Path) -> str:
 
 
 def comparison(*paths: Path) -> str:
-    """Return tables of comparisons with the same tuning, one per data set, kind of features and K, and what tuning chose.
+    """Return tables of comparisons, one per data set, kind of features and K, and what tuning chose.
 
     Files with the same features share their tables.
     """
