@@ -120,7 +120,9 @@ PAGES: dict[str, Callable[[], str]] = {
     "speed": lambda: speed(RESULTS / "speed"),
     "table1": lambda: networks(RESULTS / "table1.json", RESULTS / "table1-k25.json"),
     "serve": lambda: serve_table(RESULTS / "serve.json"),
-    "comparison": lambda: comparison(RESULTS / "comparison.json", RESULTS / "comparison-omniglot.json"),
+    "comparison": lambda: comparison(
+        *(RESULTS / f"comparison{part}.json" for part in ("", "-stages", "-omniglot")),
+    ),
 }
 
 if __name__ == "__main__":
