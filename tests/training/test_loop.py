@@ -228,7 +228,7 @@ def test_distillation_is_cross_entropy_to_the_teacher(
     recipe = Recipe(epochs=1, batch_size=64, distillation=1.0, temperature=temperature)
     again = training(data, recipe, teachers=[teacher], start=teacher)
     images, labels = again.train.images[:32], again.train.labels[:32]
-    batch = Batch(images, labels, slice(None), 0.0, 0, torch.Generator())
+    batch = Batch(images, labels, slice(None), 0.0, torch.Generator())
     loss, _ = again._loss(lambda x: again.model.head(again.model.network.eval()(x)), batch)
     p = (teacher.head(teacher.network(teacher.normalise(images))) / temperature).softmax(1)
     entropy = -(p * p.log()).sum(1).mean().item()  # of a network by itself
@@ -248,7 +248,7 @@ def test_several_teachers_teach_their_mean(data: ImageData, finished: BaseTraini
     taught = training(data, recipe, teachers=[known, other])
     images, labels = taught.train.images[:32], taught.train.labels[:32]
     scores = torch.randn(32, other.head.out_features, generator=torch.Generator().manual_seed(0))
-    loss, _ = taught._loss(lambda _: scores, Batch(images, labels, slice(None), 0.0, 0, torch.Generator()))
+    loss, _ = taught._loss(lambda _: scores, Batch(images, labels, slice(None), 0.0, torch.Generator()))
     p, q = ((t.head(t.network(t.normalise(images))) / 2).softmax(1) for t in (known, other))
     expected = 4 * -((p + q) / 2 * (scores / 2).log_softmax(1)).sum(1).mean()
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5)

@@ -50,17 +50,17 @@ class Batch:
         mine: the images of this process among ``images``; spread over the whole batch, so that whatever was done
             to its first images is shared evenly.
         progress: fraction of the training that is done, in [0, 1).
+        generator: for all other random choices.
         number: batches of the same number have the same images, augmented alike: that of the step, unless the
             recipe's ``views`` repeat.
-        generator: for all other random choices.
     """
 
     images: Tensor
     labels: Tensor
     mine: slice
     progress: float
-    number: int
     generator: Generator
+    number: int = 0
 
 
 Loss = Callable[[Forward, Batch], tuple[Tensor, int]]
@@ -211,7 +211,7 @@ class Fit:
         number = self._view(epoch) * self.steps_per_epoch + step
         if self._part is not None and self.team.size > 1:  # parts may differ in size: their draws must not matter
             generator = torch.Generator().manual_seed(seed_of(seed_of(self.seed, number), self.team.rank))
-        loss, hits = self.loss(self._run, Batch(images, labels, mine, progress, number, generator))
+        loss, hits = self.loss(self._run, Batch(images, labels, mine, progress, generator, number))
         # scaled so that its mean over all processes is that of the batch
         loss = loss * (self.team.size * len(labels[mine]) / recipe.batch_size)
         value = loss.item()
