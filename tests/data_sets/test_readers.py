@@ -101,10 +101,11 @@ def test_a_reader_that_dies_is_reported_and_replaced(paths: list[str]) -> None:
 
 
 SCRIPT = """
-import sys, time
+import signal, sys, time
 from dsal.data.crops import CropRequest
 from dsal.data.readers import Readers
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 paths = sys.argv[1:] * 50
 with Readers(2, 500 * 12**2 * 3) as readers:  # no "if __name__ == '__main__'" is needed
     both = [readers.read(CropRequest(paths, [*range(500)], 12, 3, 5, True, True)) for _ in range(200)]
