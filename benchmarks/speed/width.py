@@ -23,7 +23,9 @@ def run(small: bool) -> Record:
         "Time and peak memory of a process over d_B: base phase, two phases of 1,000 rows, evaluation; both streams",
         ("d_B", "base rows", "base s", "phase s", "evaluation s", "peak GB", "two squares GB"),
         _plot,
-        notes=["Peak memory is that of the whole process; Python, torch and the data take nearly all of that in the first row."],
+        notes=[
+            "Peak memory is that of the whole process; Python, torch and the data take nearly all of that in the first row."
+        ],
     )
     for size, share in widths:
         command = [sys.executable, "-m", "benchmarks.speed.width", str(size), str(share), str(int(small))]
