@@ -24,7 +24,8 @@ def run(small: bool) -> Record:
         ("d_B", "base rows", "base s", "phase s", "evaluation s", "peak GB", "two squares GB"),
         _plot,
         notes=[
-            "Peak memory is that of the whole process; Python, torch and the data take nearly all of that in the first row."
+            "Peak memory is that of the whole process; "
+            "Python, torch and the data take nearly all of that in the first row."
         ],
     )
     for size, share in widths:
