@@ -32,7 +32,7 @@ def pretrain(
     recipe: Annotated[
         str | None,
         typer.Option(
-            help="How to train: strong, again, paper, characters; imagenet (the paper's), imagenet-strong.",
+            help="How to train: strong, again, distilled, paper, characters; imagenet (the paper's), imagenet-strong.",
             show_default="strong; imagenet for images in files",
         ),
     ] = None,
