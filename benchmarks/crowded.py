@@ -22,7 +22,7 @@ from typing import Any
 WORK = """
 import sys
 from time import perf_counter
-from dsal.speed import _Learner
+from dsal.analytic.speed import _Learner
 learner = _Learner(int(sys.argv[1]), 1000)
 learner.later()
 print(flush=True)
@@ -79,7 +79,7 @@ def main() -> None:
             print(size, found[str(size)], flush=True)
     finally:
         other.kill()
-    from dsal.evaluation.provenance import environment
+    from dsal.protocol.provenance import environment
 
     conditions = {**environment(), "cores": os.cpu_count(), "load": os.getloadavg()[0]}
     text = json.dumps({"rounds": arguments.rounds, "d_B": found, "conditions": conditions}, indent=1)

@@ -15,7 +15,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from dsal.evaluation.paper_numbers import PaperResult, paper_results
+from dsal.protocol.paper_numbers import PaperResult, paper_results
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "curves.json"

@@ -30,12 +30,12 @@ import torch
 from phase_cost import PhaseCost, Rates
 from torch import Tensor
 
-from dsal.blas import Lapack
-from dsal.data.features import FeatureSet, load_features
+from dsal.analytic.learner import Learner
+from dsal.analytic.parallel import CHUNK_BYTES
+from dsal.analytic.rows import PhaseRows, from_arrays
+from dsal.data.features.feature_set import FeatureSet, load_features
 from dsal.distributed import ALONE, Team, joined
-from dsal.gathering import CHUNK_BYTES
-from dsal.learner import Learner
-from dsal.rows import PhaseRows, from_arrays
+from dsal.linalg.backend import Lapack
 
 SETTINGS = ((1, 1), (1, 2), (2, 1))  # processes, threads per process
 TRIAL_ROWS, TRIALS = 2048, 4

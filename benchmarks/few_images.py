@@ -30,13 +30,13 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from threadpoolctl import threadpool_limits
 
 from dsal import DSALClassifier, __version__
-from dsal.activations import resolve
+from dsal.analytic.activations import resolve
+from dsal.analytic.expansion import expansions
 from dsal.backbones.hub import DEFAULT, open_backbone
 from dsal.classifier.calibration import Calibration
-from dsal.data.folder import read_files
-from dsal.expansion import expansions
-from dsal.images.model import DEFAULTS
-from dsal.images.reading import read_features
+from dsal.data.images.labelled_files import read_files
+from dsal.image_model.model import DEFAULTS
+from dsal.image_model.reading import read_features
 
 SIZES, CLASSES, HELD_OUT, LEAST, MOST, BINS = (1, 2, 3, 5, 10, 20, 50), 15, 15, 65, 90, 15
 Matrix = NDArray[np.float64]

@@ -22,8 +22,8 @@ import numpy as np
 from PIL import Image
 from scipy.io import savemat
 
-from dsal.data.folder import read_folder
-from dsal.data.imagenet import GROUND_TRUTH, META
+from dsal.data.images.labelled_files import read_folder
+from dsal.data.sets.imagenet import GROUND_TRUTH, META
 
 
 def chosen(photos: Path, low: int, high: int, per_class: int, seed: int) -> dict[str, list[Path]]:

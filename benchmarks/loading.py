@@ -35,11 +35,11 @@ import numpy as np
 import torch
 from PIL import Image
 
-from dsal.data.class_folders import list_classes
-from dsal.data.crops import random_box
-from dsal.data.files import FileData
-from dsal.data.readers import Readers
-from dsal.evaluation.provenance import environment
+from dsal.data.images.crop_readers import Readers
+from dsal.data.images.crops import random_box
+from dsal.data.images.image_files import FileData
+from dsal.data.sets.class_folders import list_classes
+from dsal.protocol.provenance import environment
 from dsal.training.stream import Crops, Wanted, open_readers
 
 RESULTS = Path(__file__).parent / "results" / "loading.json"

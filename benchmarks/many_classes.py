@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from dsal.data.shards import is_sharded, shard_digest, write_index, write_shard
-from dsal.evaluation.provenance import environment
+from dsal.data.features.shards import is_sharded, shard_digest, write_index, write_shard
+from dsal.protocol.provenance import environment
 
 RESULTS = Path(__file__).parent / "results" / "many_classes.json"
 CLASSES, TRAIN, TEST, WIDTH, SHARD = 1_000, 1_281_167, 50_000, 512, 2**15

@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 
 from dsal.backbones import Backbone, load_backbone, shipped_weights
 from dsal.data.dataset import EMBEDDED
-from dsal.data.features import read_features
+from dsal.data.features.feature_set import read_features
 from dsal.training import Recipe
 
 DOCS = Path(__file__).parent.parent / "docs"

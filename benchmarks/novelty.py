@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 from dsal import DSALClassifier
-from dsal.data.features import FeatureSet, load_features, read_features
-from dsal.images.answers import THRESHOLD
-from dsal.images.novelty import ClassStatistics, NoveltyReference
+from dsal.data.features.feature_set import FeatureSet, load_features, read_features
+from dsal.image_model.answers import THRESHOLD
+from dsal.image_model.novelty import ClassStatistics, NoveltyReference
 
 RESULTS = Path(__file__).parent / "results" / "novelty.json"
 PROXY_BASE = 40
@@ -89,7 +89,7 @@ def ask(name: str, data: FeatureSet, base: int, *, also_training_images: bool = 
 
 
 def measure(question: Question, expansion_size: int, seed: int) -> dict[str, float]:
-    """Learn as :meth:`dsal.images.ImageModel.learn` does, then measure the separation."""
+    """Learn as :meth:`dsal.image_model.ImageModel.learn` does, then measure the separation."""
     x, y = question.x, question.y
     head = DSALClassifier(expansion_size=expansion_size, compensation=0.0, random_state=seed).partial_fit(x, y)
     statistics = ClassStatistics.nothing(x.shape[1]).plus(x, y, int(y.max()) + 1)

@@ -31,10 +31,10 @@ from scipy.linalg import blas, lapack
 
 from dsal import DSALClassifier
 from dsal.backbones.hub import DEFAULT, open_backbone
-from dsal.data.decode import decode_batches
-from dsal.data.folder import find_images
-from dsal.images.graph import WORTH_CONVERTING, cached_path, graph_of
-from dsal.images.reading import read_features
+from dsal.data.images.decode import decode_batches
+from dsal.data.images.labelled_files import find_images
+from dsal.image_model.graph import WORTH_CONVERTING, cached_path, graph_of
+from dsal.image_model.reading import read_features
 
 CLASSES, NEW, IMAGES, WIDTH, BLOCK, ROUNDS = 100, 10, 50, 1280, 32, 5
 

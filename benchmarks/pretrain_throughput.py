@@ -27,7 +27,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from dsal.backbones.resnet import resnet32
 from dsal.data import ImageData, load_dataset
-from dsal.evaluation.provenance import environment
+from dsal.protocol.provenance import environment
 from dsal.training import RECIPES, BaseTraining, Recipe, choose_device, choose_precision
 
 RESULTS = Path(__file__).parent / "results" / "pretrain_throughput.json"

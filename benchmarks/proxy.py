@@ -28,9 +28,9 @@ import torch
 
 from dsal import DSALClassifier
 from dsal.backbones import Backbone, load_backbone, save_backbone
+from dsal.backbones.extraction import extract_dataset
 from dsal.data import DataSet, FeatureSet, ImageData, load_dataset, save_features
 from dsal.data.dataset import fingerprint
-from dsal.features import extract_dataset
 from dsal.training import BaseTraining, Recipe, choose_precision, load_checkpoint, save_checkpoint
 from dsal.training.augment import resized
 

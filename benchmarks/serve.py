@@ -39,10 +39,10 @@ from load import Load, request, send
 from PIL import Image, ImageOps
 
 from dsal.backbones.hub import open_backbone
-from dsal.data.decode import decode_image
-from dsal.data.folder import images_below
-from dsal.evaluation.provenance import environment
-from dsal.images.graph import WORTH_CONVERTING, graph_of
+from dsal.data.images.decode import decode_image
+from dsal.data.images.labelled_files import images_below
+from dsal.image_model.graph import WORTH_CONVERTING, graph_of
+from dsal.protocol.provenance import environment
 
 CONCURRENCY = 16
 IDLE = 1000

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from dsal.data.folder import read_files
+from dsal.data.images.labelled_files import read_files
 
 
 def main() -> None:

@@ -16,9 +16,9 @@ from rich.box import MARKDOWN
 from rich.console import Console
 
 from dsal.cli.comparison_table import comparison_table
-from dsal.evaluation.paper_numbers import paper_results
-from dsal.experiments.document import markdown_block
-from dsal.experiments.networks import read_networks, tell_networks
+from dsal.protocol.paper_numbers import paper_results
+from dsal.reproduction.document import markdown_block
+from dsal.reproduction.networks import read_networks, tell_networks
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"

@@ -2,20 +2,22 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
 from sklearn.datasets import load_sample_images
+from tests.oracle import Joint, Rows, joint_weights, one_hot, relu
 
 from dsal.backbones import Backbone, Card, channels_last, load_backbone, save_backbone
 from dsal.data import DataSet, load_dataset
-from dsal.data.features import FeatureSet, read_features
+from dsal.data.features.feature_set import FeatureSet, read_features
 
 
 @pytest.fixture(scope="session")
 def sample_file() -> Path:
     """Real features: a ResNet-32 trained on classes 0-49 of CIFAR-100, 20 training and 10 test images of each class."""
-    return Path(__file__).parent / "data" / "cifar100-sample.safetensors"
+    return Path(__file__).parent / "samples" / "cifar100-sample.safetensors"
 
 
 @pytest.fixture(scope="session")
@@ -82,3 +84,20 @@ def photo_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 right, lower = left + 60 + 10 * (number % 6), upper + 70 + 7 * (number % 7)
                 Image.fromarray(pixels[upper:lower, left:right]).save(place / f"{number}.JPEG", quality=90)
     return folder
+
+
+@pytest.fixture(scope="session")
+def rows(sample: FeatureSet) -> Rows:
+    x = np.concatenate([sample.train_x, sample.test_x]).astype(np.float64)
+    y = np.concatenate([sample.train_y, sample.test_y]).astype(np.int64)
+    order = np.argsort(y, kind="stable")
+    x, y = x[order], y[order]
+    learned = np.arange(len(y)) % 30 < 26
+    return Rows(x[learned], y[learned], x[~learned], y[~learned])
+
+
+@pytest.fixture(scope="session")
+def joint(rows: Rows) -> Joint:
+    projection = np.random.RandomState(0).uniform(-1 / 8, 1 / 8, (64, 2048))
+    x, y = relu(rows.x @ projection), one_hot(rows.y, 100)
+    return Joint(x, y, relu(rows.new @ projection), 0.1, joint_weights(x, y, 0.1))

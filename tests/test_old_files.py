@@ -13,11 +13,11 @@ from torch import nn
 
 from dsal import DSALClassifier
 from dsal.backbones.hub import wrap_module
-from dsal.images import ImageModel
-from dsal.images.reader import ImageReader, read_facts
-from dsal.store import load_tensors, save_tensors
+from dsal.files.store import load_tensors, save_tensors
+from dsal.image_model import ImageModel
+from dsal.image_model.reader import ImageReader, read_facts
 
-FOLDER = Path(__file__).parent / "data" / "version-0.1"
+FOLDER = Path(__file__).parent / "samples" / "version-0.1"
 ANSWERS = json.loads((FOLDER / "answers.json").read_text(encoding="utf-8"))
 
 

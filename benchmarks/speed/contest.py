@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dsal.data.features import FeatureSet, load_features
-from dsal.methods.ds_al import DSAL
+from dsal.data.features.feature_set import FeatureSet, load_features
+from dsal.methods.closed_form.ds_al import DSAL
 
 GAMMA, RATIO = 0.1, 0.6
 BATCH = 4096  # rows per batch in the authors' code

@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.speed.contest import Phase, load, ours, phase_of, test_rows
 from benchmarks.speed.record import Record, seconds
 
-from dsal.methods.ds_al import DSAL
+from dsal.methods.closed_form.ds_al import DSAL
 
 NAME, MINUTES = "phases", 6
 

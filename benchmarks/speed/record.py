@@ -15,7 +15,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from dsal.evaluation.provenance import environment
+from dsal.protocol.provenance import environment
 
 RESULTS = Path(__file__).parents[1] / "results" / "speed"
 Plot = Callable[["Record", Any], None]  # draws the record on matplotlib axes
@@ -96,7 +96,7 @@ def conditions_now() -> dict[str, Any]:
     """Return versions, hardware, threads, commit, and the load of the machine."""
     from threadpoolctl import threadpool_info
 
-    import dsal.blas  # noqa: F401  # so that all libraries are loaded
+    import dsal.linalg.backend  # noqa: F401  # so that all libraries are loaded
 
     libraries = {f"{pool['user_api']} {pool['internal_api']}": pool["num_threads"] for pool in threadpool_info()}
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None

@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.speed.contest import Phase, load, ours, phase_of, test_rows
 from benchmarks.speed.record import Record, seconds
 
-from dsal.evaluation.provenance import peak_memory_bytes
+from dsal.protocol.provenance import peak_memory_bytes
 
 NAME, MINUTES = "width", 4
 

@@ -2,7 +2,7 @@
 
 - README, CHANGELOG and their like become pages; the page of the commands is generated from the commands.
 - A file outside of ``docs/`` that a page links to is copied into the site.
-- A name such as ``dsal.ridge:Ridge.update`` in code quotes becomes a link to the line that defines it.
+- A name such as ``dsal.analytic.ridge:Ridge.update`` in code quotes becomes a link to the line that defines it.
 - Sphinx roles of docstrings, such as ``:meth:``, are not shown.
 """
 

@@ -6,9 +6,14 @@ Names are imported on first use, so ``import dsal`` is cheap.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from dsal.base.version import __version__ as __version__
+
 if TYPE_CHECKING:
+    from dsal.analytic.head import AnalyticHead
+    from dsal.analytic.learner import Learner
+    from dsal.analytic.ridge import Ridge
     from dsal.classifier import DSALClassifier
-    from dsal.data.features import FeatureSet, read_features, save_features
+    from dsal.data.features.feature_set import FeatureSet, read_features, save_features
     from dsal.errors import (
         DSALError,
         FileFormatError,
@@ -20,14 +25,9 @@ if TYPE_CHECKING:
         PluginError,
         UnknownNameError,
     )
-    from dsal.head import AnalyticHead
-    from dsal.images import ImageFeatures, ImageModel
-    from dsal.learner import Learner
+    from dsal.image_model import ImageFeatures, ImageModel
     from dsal.methods import METHODS
     from dsal.methods.checks import check_method
-    from dsal.ridge import Ridge
-
-__version__ = "0.2.0"
 
 __all__ = [
     "METHODS",
@@ -53,17 +53,17 @@ __all__ = [
 ]
 
 _MODULES = {
-    "AnalyticHead": "dsal.head",
+    "AnalyticHead": "dsal.analytic.head",
     "DSALClassifier": "dsal.classifier",
-    "FeatureSet": "dsal.data.features",
-    "ImageFeatures": "dsal.images",
-    "ImageModel": "dsal.images",
-    "Learner": "dsal.learner",
+    "FeatureSet": "dsal.data.features.feature_set",
+    "ImageFeatures": "dsal.image_model",
+    "ImageModel": "dsal.image_model",
+    "Learner": "dsal.analytic.learner",
     "METHODS": "dsal.methods",
-    "Ridge": "dsal.ridge",
+    "Ridge": "dsal.analytic.ridge",
     "check_method": "dsal.methods.checks",
-    "read_features": "dsal.data.features",
-    "save_features": "dsal.data.features",
+    "read_features": "dsal.data.features.feature_set",
+    "save_features": "dsal.data.features.feature_set",
 }
 
 

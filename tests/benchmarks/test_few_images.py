@@ -3,7 +3,7 @@
 import numpy as np
 
 from dsal import DSALClassifier
-from dsal.images.model import DEFAULTS
+from dsal.image_model.model import DEFAULTS
 
 
 def test_the_dual_form_is_the_model() -> None:

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from dsal.blas import Lapack
-from dsal.ridge import bytes_needed
-from dsal.speed import Machine, Speed
+from dsal.analytic.ridge import bytes_needed
+from dsal.analytic.speed import Machine, Speed
+from dsal.linalg.backend import Lapack
 
 from .conftest import Call
 

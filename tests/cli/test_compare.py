@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from dsal.evaluation.results import comparable, read_results
+from dsal.protocol.results import comparable, read_results
 
 from .conftest import Call
 

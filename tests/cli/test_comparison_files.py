@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from dsal.backbones import Backbone, Card, save_backbone
-from dsal.cli.options import read_comparison
-from dsal.data.cifar import CIFAR100
+from dsal.cli.shared_options import read_comparison
+from dsal.data.sets.cifar import CIFAR100
 from dsal.errors import InputError, UnknownNameError
-from dsal.evaluation.compare import method_options, of_method
-from dsal.evaluation.experiment import Experiment
 from dsal.methods import METHODS
+from dsal.protocol.comparison import method_options, of_method
+from dsal.protocol.experiment import Experiment
 
 from .conftest import Call
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dsal.evaluation.results import comparable, read_results
+from dsal.protocol.results import comparable, read_results
 
 from .conftest import Call
 

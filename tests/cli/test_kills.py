@@ -25,9 +25,9 @@ from dsal import DSALClassifier
 from dsal.backbones import load_backbone
 from dsal.cli.main import main
 from dsal.data import DataSet
-from dsal.evaluation.results import comparable, read_results
-from dsal.images import ImageModel
-from dsal.images.model import DEFAULTS
+from dsal.image_model import ImageModel
+from dsal.image_model.model import DEFAULTS
+from dsal.protocol.results import comparable, read_results
 
 Command = tuple[str | Path, ...]
 KILLS = {"run": 80, "compare": 20, "pretrain": 40, "learn": 80, "undo": 80}

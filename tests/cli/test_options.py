@@ -10,13 +10,13 @@ import pytest
 from typer.main import get_command
 
 from dsal.cli.main import app
-from dsal.cli.options import PAPER, QUICK, combine, read_assignments, read_options
+from dsal.cli.shared_options import PAPER, QUICK, combine, read_assignments, read_options
 from dsal.errors import InputError, UnknownNameError
-from dsal.evaluation.config import read_config
-from dsal.evaluation.experiment import Experiment, option_hints
-from dsal.evaluation.results import comparable, read_results
 from dsal.methods import METHODS
-from dsal.methods.ncm import NCM
+from dsal.methods.closed_form.ncm import NCM
+from dsal.protocol.config import read_config
+from dsal.protocol.experiment import Experiment, option_hints
+from dsal.protocol.results import comparable, read_results
 
 from .conftest import Call
 

@@ -17,9 +17,9 @@ from PIL import Image
 
 from dsal import DSALClassifier
 from dsal.backbones import Backbone, load_backbone, save_backbone
-from dsal.images import ImageModel
-from dsal.images.lock import model_lock
-from dsal.images.model import DEFAULTS
+from dsal.files.lock import model_lock
+from dsal.image_model import ImageModel
+from dsal.image_model.model import DEFAULTS
 
 from .conftest import Call
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from dsal import registry
-from dsal.activations import activations
-from dsal.evaluation.results import read_results
+from dsal.analytic.activations import activations
+from dsal.base import registry
 from dsal.methods import METHODS
 from dsal.methods.checks import checks
+from dsal.protocol.results import read_results
 
 from .conftest import Call
 

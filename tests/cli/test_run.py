@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dsal.evaluation.config import read_config
-from dsal.evaluation.results import read_results
+from dsal.protocol.config import read_config
+from dsal.protocol.results import read_results
 
 from .conftest import Call
 

@@ -16,18 +16,18 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from dsal import DSALClassifier
+from dsal.analytic.parallel import reduce_triangle_
+from dsal.backbones.extraction import extract_dataset
 from dsal.data import FileData, Scenario, load_dataset
-from dsal.data.class_folders import list_classes
-from dsal.data.features import FeatureSet, read_features
+from dsal.data.features.feature_set import FeatureSet, read_features
+from dsal.data.sets.class_folders import list_classes
 from dsal.distributed import current, joined
-from dsal.features import extract_dataset
-from dsal.gathering import reduce_triangle_
-from dsal.images import ImageModel
+from dsal.files.store import save_tensors
+from dsal.image_model import ImageModel
 from dsal.methods import METHODS
-from dsal.store import save_tensors
 from dsal.training import BaseTraining, Batch, Forward, Recipe, load_checkpoint, save_checkpoint
 
-SAMPLE = Path(__file__).parents[1] / "data" / "cifar100-sample.safetensors"
+SAMPLE = Path(__file__).parents[1] / "samples" / "cifar100-sample.safetensors"
 CLASSES = (7, 3, 11, 2, 5, 19, 23, 29, 31, 37)
 RECIPE = Recipe(
     epochs=2,

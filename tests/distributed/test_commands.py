@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dsal.cli.main import main
-from dsal.evaluation.results import comparable, read_results
+from dsal.protocol.results import comparable, read_results
 
 from .conftest import Start
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from dsal.evaluation.results import comparable, read_results
+from dsal.protocol.results import comparable, read_results
 
 ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
 pytestmark = [

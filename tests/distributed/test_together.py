@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dsal.data.features import FeatureSet
+from dsal.data.features.feature_set import FeatureSet
 from dsal.distributed import ALONE, Team
 
 from . import jobs

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dsal.store import load_tensors
+from dsal.files.store import load_tensors
 
 from . import jobs
 from .conftest import JOBS, Answers, Start

@@ -12,7 +12,7 @@ import pytest
 import typer
 
 from dsal.cli.main import app
-from dsal.cli.options import combine, read_options
+from dsal.cli.shared_options import combine, read_options
 from dsal.methods import METHODS
 
 from .pages import PAGES, ROOT, name, prose, shell_lines

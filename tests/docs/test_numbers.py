@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from dsal.evaluation.paper_numbers import paper_results
+from dsal.protocol.paper_numbers import paper_results
 
 from .pages import ROOT
 

@@ -15,25 +15,25 @@ from tests.fuzz.mutate import Random, break_json, break_npz, break_tensors
 from dsal.backbones import Backbone, Card, load_backbone, save_backbone
 from dsal.classifier import DSALClassifier
 from dsal.data import load_dataset
-from dsal.data.features import FeatureSet, read_features, save_features
-from dsal.evaluation.checkpoint import load_checkpoint, save_checkpoint
-from dsal.evaluation.compare import read_tuning
-from dsal.evaluation.config import read_config
-from dsal.evaluation.experiment import Experiment, option_hints, prepare
-from dsal.evaluation.protocol import run_phases
-from dsal.evaluation.runner import run_experiment
-from dsal.images import ImageModel
-from dsal.images.reader import read_facts
+from dsal.data.features.feature_set import FeatureSet, read_features, save_features
+from dsal.image_model import ImageModel
+from dsal.image_model.reader import read_facts
 from dsal.methods import METHODS
-from dsal.report.confusion import confusion_of
+from dsal.protocol.comparison import read_tuning
+from dsal.protocol.config import read_config
+from dsal.protocol.experiment import Experiment, option_hints, prepare
+from dsal.protocol.phases import run_phases
+from dsal.protocol.run_checkpoint import load_checkpoint, save_checkpoint
+from dsal.protocol.runs import run_experiment
+from dsal.report.confusion_chart import confusion_of
 from dsal.report.facets import facets_of
 from dsal.report.payload import payload
-from dsal.report.runs import read_runs
+from dsal.report.run_pages import read_runs
 from dsal.training import BaseTraining, Recipe
 from dsal.training import load_checkpoint as load_training
 from dsal.training import save_checkpoint as save_training
 
-SAMPLE = Path(__file__).parents[1] / "data" / "cifar100-sample.safetensors"
+SAMPLE = Path(__file__).parents[1] / "samples" / "cifar100-sample.safetensors"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dsal.backbones.resnet import ResNet
 from dsal.data import ImageData, load_dataset
 from dsal.methods import METHODS, Phase
 from dsal.methods.checks import learn
-from dsal.methods.network.method import NetworkMethod
+from dsal.methods.network.kit.network_method import NetworkMethod
 
 Make = Callable[..., NetworkMethod]
 

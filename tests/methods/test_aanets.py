@@ -10,7 +10,7 @@ from dsal.backbones.resnet import ResNet
 from dsal.data import ImageData
 from dsal.errors import InputError
 from dsal.methods import Phase
-from dsal.methods.aanets import AggregatedBody, ScaledConv2d
+from dsal.methods.network.aanets import AggregatedBody, ScaledConv2d
 
 X = torch.randn(3, 1, 28, 28, generator=torch.Generator().manual_seed(0))
 

@@ -7,11 +7,11 @@ import pytest
 
 from dsal import DSALClassifier
 from dsal.data import Scenario
-from dsal.data.features import FeatureSet
+from dsal.data.features.feature_set import FeatureSet
 from dsal.errors import FileFormatError, InputError, UnknownNameError
-from dsal.methods.acil import ACIL
+from dsal.methods.closed_form.acil import ACIL
+from dsal.methods.closed_form.ds_al import DSAL
 from dsal.methods.contract import Method
-from dsal.methods.ds_al import DSAL
 
 
 def learn(method: Method, sample: FeatureSet, phases: int) -> Method:

@@ -9,9 +9,9 @@ import torch
 
 from dsal.data import ImageData
 from dsal.methods import Phase
-from dsal.methods.bic import bic_loss
-from dsal.methods.network.heads import CorrectedHead, LinearHead
-from dsal.methods.network.splits import balanced_split
+from dsal.methods.network.bic import bic_loss
+from dsal.methods.network.kit.heads import CorrectedHead, LinearHead
+from dsal.methods.network.kit.splits import balanced_split
 from dsal.training import Fit
 
 RANDOM = np.random.RandomState(0)

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 import torch
 
+from dsal.base.progress import Progress
 from dsal.data import FeatureRows
-from dsal.data.features import FeatureSet
+from dsal.data.features.feature_set import FeatureSet
 from dsal.errors import InputError
+from dsal.files.schema import ANY_ARRAY
+from dsal.files.store import load_tensors, save_tensors
 from dsal.methods import METHODS, Method, Phase, State, keeps
 from dsal.methods.checks import CHECKS, check_method, checks, learn
-from dsal.methods.ncm import NCM
-from dsal.progress import Progress
-from dsal.schema import ANY_ARRAY
-from dsal.store import load_tensors, save_tensors
+from dsal.methods.closed_form.ncm import NCM
 
 EXPANDED = ("ds-al", "acil", "air", "gkeal", "joint-ridge", "ranpac")
 SMALL = {name: {"expansion_size": 64} for name in EXPANDED} | {"gkeal": {"expansion_size": 16}}

@@ -8,7 +8,7 @@ import torch
 
 from dsal.data import ImageData
 from dsal.methods import Phase
-from dsal.methods.network.losses import distillation, grouped_distillation
+from dsal.methods.network.kit.losses import distillation, grouped_distillation
 from dsal.training import Fit
 
 RANDOM = np.random.RandomState(0)
@@ -42,7 +42,7 @@ def test_without_distillation_and_tuning_it_does_not_ask_the_network_before(
     off = {"tune_epochs": 0, "strength": 0.0}
     silent = trained("eeil", three[:2], **off).scores(test)  # type: ignore[operator]
     assert (trained("eeil", three[:2], tune_epochs=0).scores(test) != silent).any()  # type: ignore[operator]
-    monkeypatch.setattr("dsal.methods.eeil.EEIL.has_teacher", False)
+    monkeypatch.setattr("dsal.methods.network.eeil.EEIL.has_teacher", False)
     np.testing.assert_array_equal(trained("eeil", three[:2], **off).scores(test), silent)  # type: ignore[operator]
 
 

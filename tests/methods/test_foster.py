@@ -8,8 +8,8 @@ import torch
 
 from dsal.data import ImageData
 from dsal.methods import Phase
-from dsal.methods.foster import FOSTER, Boosted, BoostedOutput, boosting_loss
-from dsal.methods.network.losses import distillation, effective_weights
+from dsal.methods.network.foster import FOSTER, Boosted, BoostedOutput, boosting_loss
+from dsal.methods.network.kit.losses import distillation, effective_weights
 
 RANDOM = np.random.RandomState(0)
 LOGITS, FRESH, OLD = (torch.from_numpy(2 * RANDOM.standard_normal((6, c))) for c in (5, 5, 3))

@@ -8,16 +8,16 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.svm import LinearSVC
 
 from dsal.data import Scenario
-from dsal.data.features import FeatureSet
+from dsal.data.features.feature_set import FeatureSet
 from dsal.errors import InputError
 from dsal.methods import Method
-from dsal.methods.acil import ACIL
-from dsal.methods.features.linear_sgd import train_linear
-from dsal.methods.fetril import FeTrIL, FeTrILFC, translated
-from dsal.methods.ivoro import IVoroD, IVoroN, IVoroND, voronoi_head, voronoi_loss
-from dsal.methods.joint import JointLogistic, JointRidge
-from dsal.methods.ncm import NCM
-from dsal.methods.sgd_head import SGDHead
+from dsal.methods.closed_form.acil import ACIL
+from dsal.methods.closed_form.fetril import FeTrIL, FeTrILFC, translated
+from dsal.methods.closed_form.ivoro import IVoroD, IVoroN, IVoroND, voronoi_head, voronoi_loss
+from dsal.methods.closed_form.joint import JointLogistic, JointRidge
+from dsal.methods.closed_form.kit.linear_sgd import train_linear
+from dsal.methods.closed_form.ncm import NCM
+from dsal.methods.closed_form.sgd_head import SGDHead
 
 
 def learn(method: Method, sample: FeatureSet, classes: int, phases: int) -> Method:

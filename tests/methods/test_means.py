@@ -9,13 +9,13 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.neighbors import NearestCentroid
 
 from dsal.data import Scenario
-from dsal.data.features import FeatureSet
+from dsal.data.features.feature_set import FeatureSet
 from dsal.errors import InputError, UnknownNameError
 from dsal.methods import Method
-from dsal.methods.features.moments import added_scatter, update_means
-from dsal.methods.fecam import FeCAM
-from dsal.methods.ncm import NCM
-from dsal.methods.slda import SLDA
+from dsal.methods.closed_form.fecam import FeCAM
+from dsal.methods.closed_form.kit.moments import added_scatter, update_means
+from dsal.methods.closed_form.ncm import NCM
+from dsal.methods.closed_form.slda import SLDA
 
 Part = tuple[np.ndarray, np.ndarray, range]
 

@@ -8,7 +8,7 @@ import torch
 
 from dsal.data import ImageData
 from dsal.methods import Phase
-from dsal.methods.mnemonics import Mnemonics, class_means, nearest_mean_loss
+from dsal.methods.network.mnemonics import Mnemonics, class_means, nearest_mean_loss
 
 RANDOM = np.random.RandomState(0)
 F = torch.from_numpy(RANDOM.standard_normal((6, 7)))

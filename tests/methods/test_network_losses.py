@@ -11,9 +11,9 @@ import torch
 from dsal.data import ImageData, JoinedSamples
 from dsal.data.samples import joined
 from dsal.errors import InputError
-from dsal.methods.network import losses
-from dsal.methods.network.exemplars import Exemplars, herd
-from dsal.methods.network.heads import CosineHead, LinearHead
+from dsal.methods.network.kit import losses
+from dsal.methods.network.kit.exemplars import Exemplars, herd
+from dsal.methods.network.kit.heads import CosineHead, LinearHead
 
 RANDOM = np.random.RandomState(0)
 NOW, OLD = (torch.from_numpy(RANDOM.standard_normal((6, 5))) for _ in range(2))

@@ -15,7 +15,7 @@ from dsal.data import FileData, ImageData
 from dsal.errors import InputError
 from dsal.methods import METHODS, Phase
 from dsal.methods.checks import CHECKS, checks, learn
-from dsal.methods.network.method import NetworkMethod
+from dsal.methods.network.kit.network_method import NetworkMethod
 from dsal.training import Fit
 
 NAMES = [name for name in METHODS.names() if METHODS.get(name).inputs == "images"]

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from dsal.data import ImageData
 from dsal.methods import Phase
-from dsal.methods.network.heads import ProxyHead
-from dsal.methods.network.losses import nca, pod_spatial
+from dsal.methods.network.kit.heads import ProxyHead
+from dsal.methods.network.kit.losses import nca, pod_spatial
 from dsal.training import Fit
 
 RANDOM = np.random.RandomState(0)
@@ -84,7 +84,7 @@ def test_without_distillation_it_does_not_ask_the_network_before(
 ) -> None:
     off = {"proxies": 2, "tune_epochs": 0, "spatial": 0.0, "flat": 0.0}
     silent = trained("podnet", three[:2], **off).scores(test)  # type: ignore[operator]
-    monkeypatch.setattr("dsal.methods.podnet.PODNet.has_teacher", False)
+    monkeypatch.setattr("dsal.methods.network.podnet.PODNet.has_teacher", False)
     np.testing.assert_array_equal(trained("podnet", three[:2], **off).scores(test), silent)  # type: ignore[operator]
 
 

@@ -17,12 +17,12 @@ from dsal.data import ImageData
 from dsal.errors import InputError
 from dsal.methods import Phase
 from dsal.methods.checks import learn
-from dsal.methods.il2a import IL2A, pair_number
-from dsal.methods.network import losses
-from dsal.methods.network.network import Output
-from dsal.methods.network.prototypes import PrototypeMethod, covariance
-from dsal.methods.pass_ import PASS
-from dsal.methods.ssre import SSRE, adapted, add_adapters_
+from dsal.methods.network.il2a import IL2A, pair_number
+from dsal.methods.network.kit import losses
+from dsal.methods.network.kit.growing_network import Output
+from dsal.methods.network.kit.prototypes import PrototypeMethod, covariance
+from dsal.methods.network.pass_ import PASS
+from dsal.methods.network.ssre import SSRE, adapted, add_adapters_
 from dsal.training.fit import Batch
 
 RANDOM = np.random.RandomState(0)

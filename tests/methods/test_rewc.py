@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from dsal.data import ImageData
 from dsal.methods import Phase
-from dsal.methods.rewc import REWC, carried, rotated
+from dsal.methods.network.rewc import REWC, carried, rotated
 
 NAME = "body.layer2.0.conv1.weight"
 Trained = Callable[..., REWC]

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
-from dsal.blas import Lapack
 from dsal.data import Scenario
-from dsal.data.features import FeatureSet
+from dsal.data.features.feature_set import FeatureSet
 from dsal.errors import InputError
+from dsal.linalg.backend import Lapack
 from dsal.methods import Method
-from dsal.methods.acil import ACIL
-from dsal.methods.air import AIR
-from dsal.methods.gkeal import GKEAL
-from dsal.methods.ranpac import PENALTIES, RanPAC, best_penalty
+from dsal.methods.closed_form.acil import ACIL
+from dsal.methods.closed_form.air import AIR
+from dsal.methods.closed_form.gkeal import GKEAL
+from dsal.methods.closed_form.ranpac import PENALTIES, RanPAC, best_penalty
 
 
 def learn(method: Method, x: np.ndarray, y: np.ndarray, phases: int) -> Method:

@@ -10,8 +10,8 @@ from torch import Tensor
 from dsal.data import ImageData
 from dsal.errors import InputError
 from dsal.methods import METHODS, Phase
-from dsal.methods.network.policy import SHARES, TILTS, Policy, describe, learn_policy
-from dsal.methods.rmm import PUBLISHED, tilted
+from dsal.methods.network.kit.policy import SHARES, TILTS, Policy, describe, learn_policy
+from dsal.methods.network.rmm import PUBLISHED, tilted
 from dsal.training import Fit
 
 ROOM = {"exemplars_per_class": 3, "phase_images": 30}
@@ -87,7 +87,7 @@ def test_reinforcement_finds_what_pays(monkeypatch: pytest.MonkeyPatch) -> None:
         return [memory[choice]], [SHARES[choice]]  # the more memory, the better
 
     features, labels = torch.randn(20, 4, generator=torch.Generator().manual_seed(0)), torch.arange(20) % 4
-    monkeypatch.setattr("dsal.methods.network.policy._episode", rewarded)
+    monkeypatch.setattr("dsal.methods.network.kit.policy._episode", rewarded)
     policy = learn_policy(features, labels, 20, 300, 0)
     assert policy is not None
     assert policy.best(50, 10, 1000, 5000).memory >= 0.8

@@ -1,7 +1,7 @@
 """Whether the tests notice a change of the mathematics: every mutant of a module, against the tests of that module.
 
     make mutants                         # all modules
-    make mutants MODULES="scoring ridge"  # some
+    make mutants MODULES="analytic/scoring analytic/ridge"  # some
 
 Each mutant is tested in a process of its own, forked from one that has imported what takes long, up to the first test
 that fails. Tests that noticed many mutants before run first, then the short ones. A mutant that no test notices is a
@@ -37,20 +37,28 @@ else:
 
 ROOT = Path(__file__).parents[2]
 TARGETS: dict[str, tuple[str, ...]] = {
-    "evaluation/metrics": ("tests/evaluation/test_metrics.py",),
-    "images/novelty": ("tests/images/test_novelty.py",),
-    "scoring": ("tests/core/test_scoring.py",),
-    "classifier/calibration": ("tests/core/test_calibration.py",),
-    "combine": ("tests/core/test_learner.py", "-k", "equations"),
-    "streams": ("tests/core/test_learner.py", "-k", "not batch_size"),
-    "tuning": ("tests/test_tuning.py", "tests/test_auto.py", "tests/methods/test_analytic.py"),
-    "ridge": ("tests/core/test_ridge.py", "-k", "not five_hundred and not real_features"),
-    "left_out": ("tests/core/test_learner.py", "tests/test_auto.py"),
-    "learner": ("tests/core/test_learner.py", "tests/test_auto.py", "tests/core/test_classifier.py"),
+    "protocol/metrics": ("tests/protocol/test_metrics.py",),
+    "image_model/novelty": ("tests/image_model/test_novelty.py",),
+    "analytic/scoring": ("tests/analytic/test_scoring.py",),
+    "classifier/calibration": ("tests/classifier/test_calibration.py",),
+    "analytic/combine": ("tests/analytic/test_learner.py", "-k", "equations"),
+    "analytic/streams": ("tests/analytic/test_learner.py", "-k", "not batch_size"),
+    "analytic/tuning": (
+        "tests/analytic/test_tuning.py",
+        "tests/analytic/test_auto.py",
+        "tests/methods/test_analytic.py",
+    ),
+    "analytic/ridge": ("tests/analytic/test_ridge.py", "-k", "not five_hundred and not real_features"),
+    "analytic/leave_one_out": ("tests/analytic/test_learner.py", "tests/analytic/test_auto.py"),
+    "analytic/learner": (
+        "tests/analytic/test_learner.py",
+        "tests/analytic/test_auto.py",
+        "tests/classifier/test_classifier.py",
+    ),
 }
 """Modules under ``src/dsal``, and arguments for pytest: the tests that must notice, without those that take long."""
 LEARNER = ("learn_streams", "unlearn", "merge", "keep", "strength", "head", "logits", "outputs", "_main_blocks")
-PARTS = {"learner": tuple(f"Learner.{name} " for name in (*LEARNER, "_residue_blocks"))}
+PARTS = {"analytic/learner": tuple(f"Learner.{name} " for name in (*LEARNER, "_residue_blocks"))}
 """Where only a part of a module is mathematics: how the places of that part begin."""
 
 
@@ -154,7 +162,7 @@ def _import_once() -> None:
     """Import all that the tests use, and forget dsal: every child imports its own."""
     import hypothesis  # noqa: F401
 
-    for name in ("dsal", "dsal.classifier", "dsal.evaluation", "dsal.images"):
+    for name in ("dsal", "dsal.classifier", "dsal.protocol", "dsal.image_model"):
         package = importlib.import_module(name)
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             if not module.name.endswith("__main__"):

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from dsal.data import load_dataset
-from dsal.data.features import FeatureSet, save_features
-from dsal.evaluation.experiment import Experiment, prepare
-from dsal.evaluation.runner import run_experiment
+from dsal.data.features.feature_set import FeatureSet, save_features
+from dsal.protocol.experiment import Experiment, prepare
+from dsal.protocol.runs import run_experiment
 from dsal.report.page import build_report
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dsal.evaluation import metrics
-from dsal.report.confusion import PAIRS, SIDE, confusion_of
-from dsal.report.runs import read_runs
+from dsal.protocol import metrics
+from dsal.report.confusion_chart import PAIRS, SIDE, confusion_of
+from dsal.report.run_pages import read_runs
 
 
 def test_small_matrices_are_the_counts_themselves(runs: dict[str, Path]) -> None:

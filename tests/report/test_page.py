@@ -12,7 +12,7 @@ import pytest
 
 from dsal.errors import FileFormatError, InputError
 from dsal.report.page import build_report
-from dsal.report.runs import read_runs
+from dsal.report.run_pages import read_runs
 
 VOID = {"meta", "input", "br", "hr", "link"}
 EVIL = "</script><script>window.pwned=1</script>\"'><img src=x onerror=window.pwned=1>&amp; $\\frac{$"

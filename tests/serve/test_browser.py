@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dsal.images import ImageModel
+from dsal.image_model import ImageModel
 
 from .live import Server
 

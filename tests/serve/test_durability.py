@@ -19,11 +19,11 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
-from dsal.images import ImageModel
+from dsal.image_model import ImageModel
 from dsal.serve import Settings
-from dsal.serve.library import KEYS, Library
+from dsal.serve.engine.library import KEYS, Library
+from dsal.serve.engine.snapshot import Snapshot
 from dsal.serve.server import listen, run
-from dsal.serve.snapshot import Snapshot
 
 from .conftest import teach
 

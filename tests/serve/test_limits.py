@@ -14,8 +14,8 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 from dsal.serve import Settings, create_app
-from dsal.serve.errors import Refusal
-from dsal.serve.runner import Runner
+from dsal.serve.engine.runner import Runner
+from dsal.serve.http_errors import Refusal
 
 from .conftest import LOCAL, files, teach
 

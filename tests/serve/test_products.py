@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dsal.serve import products
+from dsal.serve.engine import products
 
 
 def test_a_prepared_product_equals_numpys(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 
 from dsal import InputError
 from dsal.serve import Settings, create_app
-from dsal.serve.names import class_label, model_names, model_path
+from dsal.serve.engine.names import class_label, model_names, model_path
 
 from .conftest import LOCAL, teach
 

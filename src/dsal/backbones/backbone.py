@@ -18,10 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from dsal.backbones.pooling import KINDS, MappedNetwork, offered_kinds, pool, width
+from dsal.base.registry import Registry
 from dsal.errors import FileFormatError, InputError, UnknownNameError
-from dsal.registry import Registry
-from dsal.schema import ANY_TABLE, Array, Each, Flag, Maybe, Number, Record, Ruled, Schema, Text, like
-from dsal.store import load_tensors, save_tensors
+from dsal.files.schema import ANY_TABLE, Array, Each, Flag, Maybe, Number, Record, Ruled, Schema, Text, like
+from dsal.files.store import load_tensors, save_tensors
 
 KIND = "backbone"
 SHIPPED = Path(__file__).parent / "weights"
@@ -123,7 +123,7 @@ class Backbone(nn.Module):
             (n, d) float32, on the backbone's device.
         """
         if features in KINDS and features not in self.kinds:
-            lacking = "dsal.features.add_statistics computes the missing statistics from the data they were trained on"
+            lacking = "dsal.backbones.extraction.add_statistics computes them from the data they were trained on"
             reason = lacking if features in self.widths else "the network offers no maps inside its stages"
             raise InputError(
                 f"these weights of {self.card.architecture} offer the features {', '.join(self.kinds)}, "

@@ -12,24 +12,24 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dsal.activations import Activation, resolve
-from dsal.blas import backend_for
-from dsal.classifier import files
+from dsal.analytic.activations import Activation, resolve
+from dsal.analytic.learner import Learner
+from dsal.analytic.leave_one_out import review
+from dsal.analytic.rollback import unchanged
+from dsal.analytic.streams import Compensation
+from dsal.analytic.tuning import GAMMA_ROWS
+from dsal.analytic.validation import check_compensation, check_gamma
+from dsal.base.defaults import COMPENSATION, EXPANSION_SIZE, GAMMA
+from dsal.classifier import classifier_files
 from dsal.classifier.calibration import Calibration, rows_wanted
-from dsal.classifier.inference import Inference
 from dsal.classifier.inputs import Survey, read_rows
 from dsal.classifier.labels import columns_of, kind_of, label_array
+from dsal.classifier.predicting_classifier import Inference
 from dsal.classifier.seeds import seed_of
-from dsal.defaults import COMPENSATION, EXPANSION_SIZE, GAMMA
 from dsal.distributed import current
 from dsal.errors import InputError
-from dsal.learner import Learner
-from dsal.left_out import review
-from dsal.rollback import unchanged
-from dsal.store import StrPath
-from dsal.streams import Compensation
-from dsal.tuning import GAMMA_ROWS
-from dsal.validation import check_compensation, check_gamma
+from dsal.files.store import StrPath
+from dsal.linalg.backend import backend_for
 
 
 class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -210,13 +210,13 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
             learning: whether to include what further learning needs (8 d_B^2 bytes).
         """
         check_is_fitted(self)
-        files.save(self, path, learning)
+        classifier_files.save(self, path, learning)
 
     @classmethod
     def load(cls, path: StrPath, device: str | torch.device = "auto") -> DSALClassifier:
         """Load a model that :meth:`save` wrote; it continues bit for bit."""
         model = cls()
-        files.load(model, path, device)
+        classifier_files.load(model, path, device)
         return model
 
     @contextmanager

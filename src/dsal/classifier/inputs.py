@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import validate_data
 
-from dsal.arrays import as_array
+from dsal.analytic.rows import Block, PhaseRows, to_block
+from dsal.analytic.sampling import RowKeys, RowSample
+from dsal.base.arrays import as_array
 from dsal.classifier.labels import columns_of, kind_of, label_array
 from dsal.errors import InputError
-from dsal.rows import Block, PhaseRows, to_block
-from dsal.sampling import RowKeys, RowSample
 
 _SLICE = 8192  # rows of an array checked together
 

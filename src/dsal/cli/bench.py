@@ -19,9 +19,9 @@ def bench(
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
+    from dsal.analytic.speed import measure
     from dsal.cli.table import print_table
-    from dsal.evaluation.provenance import environment, peak_memory_bytes
-    from dsal.speed import measure
+    from dsal.protocol.provenance import environment, peak_memory_bytes
 
     machine = measure(expansion_size, rows)
     conditions, parts = environment(), (*machine.calls, machine.base, machine.phase)

@@ -15,9 +15,9 @@ from dsal.cli.child import run_child
 
 if TYPE_CHECKING:
     from dsal.cli.display import Display
-    from dsal.cli.options import Handling
-    from dsal.evaluation.compare import Options
-    from dsal.evaluation.experiment import Experiment, Setting
+    from dsal.cli.shared_options import Handling
+    from dsal.protocol.comparison import Options
+    from dsal.protocol.experiment import Experiment, Setting
 
 _OWN = ("methods", "phases", "tune", "tune_on", "shared", "own")  # options that `dsal run` lacks or reads differently
 _PASSING = ("out", "resume", "json", "report", "checkpoint_seconds")  # not stored for --resume
@@ -49,9 +49,9 @@ def compare(
     comparison can continue. Methods without randomness run once, whatever the seeds.
     """
     from dsal.cli.display import Display
-    from dsal.cli.options import combine, read_comparison
-    from dsal.evaluation.compare import method_options
-    from dsal.evaluation.config import read_config, write_config
+    from dsal.cli.shared_options import combine, read_comparison
+    from dsal.protocol.comparison import method_options
+    from dsal.protocol.config import read_config, write_config
 
     asked = given(context, "config")
     if config is not None:
@@ -88,10 +88,10 @@ class _Request:
 
 def _run_all(request: _Request, handling: Handling, display: Display) -> None:
     from dsal.cli.comparison_table import show_comparison
-    from dsal.evaluation.compare import plan, write_comparison
-    from dsal.evaluation.experiment import prepare, settle
-    from dsal.evaluation.results import read_results
-    from dsal.evaluation.runner import is_finished
+    from dsal.protocol.comparison import plan, write_comparison
+    from dsal.protocol.experiment import prepare, settle
+    from dsal.protocol.results import read_results
+    from dsal.protocol.runs import is_finished
 
     entries = plan(request.common, request.phases, request.methods, request.folder)
     sources: dict[str, Setting] = {}  # by input of the methods: features or images
@@ -137,9 +137,9 @@ def _run_all(request: _Request, handling: Handling, display: Display) -> None:
 
 def _tuned(request: _Request, features: Setting | None, display: Display) -> dict[str, Options]:
     """Return the tuned options of each method; methods on images keep theirs, since each trial costs a training."""
-    from dsal.data.features import read_features
-    from dsal.evaluation.compare import of_method, read_tuning, tune_once
-    from dsal.evaluation.trials import base_tuning_data, proxy_tuning_data
+    from dsal.data.features.feature_set import read_features
+    from dsal.protocol.comparison import of_method, read_tuning, tune_once
+    from dsal.protocol.trials import base_tuning_data, proxy_tuning_data
 
     common, proxy = request.common, request.proxy
     found: dict[str, Options] = dict(request.methods)
@@ -157,7 +157,7 @@ def _tuned(request: _Request, features: Setting | None, display: Display) -> dic
 def _run(setting: Setting, out: Path, handling: Handling) -> None:
     """Run ``dsal run`` in its own process, so that the peak memory is that of this run."""
     from dsal.errors import DSALError
-    from dsal.evaluation.config import write_config
+    from dsal.protocol.config import write_config
 
     out.parent.mkdir(exist_ok=True)
     with TemporaryDirectory() as folder:

@@ -12,7 +12,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from dsal.cli.table import averaged, figure_text, print_table, spread_text
-from dsal.evaluation.paper_numbers import PaperResult, is_the_papers_setting, paper_results
+from dsal.protocol.paper_numbers import PaperResult, is_the_papers_setting, paper_results
 
 _COUNTS = {"kept samples": "stored_samples", "trained weights": "trained_parameters"}
 _ACCURACIES = ("average_accuracy", "last_accuracy", "base_accuracy", "new_accuracy", "forgetting")

@@ -82,7 +82,7 @@ def relabel(
     that were learned under a different label move to the class of their folder.
     """
     from dsal.cli.image_model import broken_option, take_images
-    from dsal.data.folder import find_images, read_files
+    from dsal.data.images.labelled_files import find_images, read_files
 
     if to is None and len(images) > 1:
         raise InputError("give the right class with --to CLASS, or give one folder of class folders")

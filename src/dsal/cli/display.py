@@ -21,10 +21,10 @@ from rich.progress import (
 from rich.text import Text
 
 from dsal.distributed import current
-from dsal.evaluation import metrics
-from dsal.evaluation.experiment import OnPreparing, Setting
-from dsal.evaluation.protocol import PhaseProgress, is_tested
-from dsal.evaluation.runner import Step
+from dsal.protocol import metrics
+from dsal.protocol.experiment import OnPreparing, Setting
+from dsal.protocol.phases import PhaseProgress, is_tested
+from dsal.protocol.runs import Step
 
 
 class TimeLeft(ProgressColumn):

@@ -20,7 +20,7 @@ def evaluate(
     device: Device = "auto",
 ) -> None:
     """Measure accuracy on held-out images; images of classes that were never taught should be flagged as unknown."""
-    from dsal.data.folder import passed_over_text, read_files
+    from dsal.data.images.labelled_files import passed_over_text, read_files
 
     files = read_files(source)
 

@@ -17,8 +17,8 @@ def export(
 ) -> None:
     """Export backbone, expansion and both streams as one graph: pixels in, logits out, labels in the metadata."""
     from dsal.cli.image_model import load_model
-    from dsal.images.export import export_onnx, export_torch
-    from dsal.store import check_writable
+    from dsal.files.store import check_writable
+    from dsal.image_model.graph_export import export_onnx, export_torch
 
     if onnx is None and torch is None:
         raise InputError("nothing to write: give --onnx FILE, --torch FILE, or both")

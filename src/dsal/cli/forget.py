@@ -24,7 +24,7 @@ def forget(
     stream alone, unless you pass --keep-compensation. The files must be the very ones that were learned.
     """
     from dsal.cli.image_model import broken_option, take_images
-    from dsal.data.folder import read_files
+    from dsal.data.images.labelled_files import read_files
 
     files, broken = read_files(source), broken_option(skip_broken)
     take_images(

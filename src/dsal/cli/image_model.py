@@ -16,8 +16,8 @@ import typer
 from dsal.errors import InputError
 
 if TYPE_CHECKING:
-    from dsal.images import ImageModel
-    from dsal.progress import OnProgress
+    from dsal.base.progress import OnProgress
+    from dsal.image_model import ImageModel
 
 _MOST_NAMED = 10
 
@@ -46,7 +46,7 @@ KeepCompensation = Annotated[
 
 def load_model(path: Path, device: str = "cpu") -> ImageModel:
     """Read a model file; its backbone runs on ``device``."""
-    from dsal.images import ImageModel
+    from dsal.image_model import ImageModel
     from dsal.training import choose_device
 
     return ImageModel.load(path, device=choose_device(device))
@@ -55,8 +55,8 @@ def load_model(path: Path, device: str = "cpu") -> ImageModel:
 @contextmanager
 def changing(path: Path, wait: float | None, device: str = "cpu") -> Iterator[ImageModel]:
     """Yield a model to change and save it at the end of the block; no other process can write it meanwhile."""
-    from dsal.images.lock import model_lock
-    from dsal.store import check_writable
+    from dsal.files.lock import model_lock
+    from dsal.files.store import check_writable
 
     if not path.is_file():
         raise FileNotFoundError(f"no such file: {path}")
@@ -123,7 +123,7 @@ def note(text: str) -> None:
 
 def named_images(names: Sequence[str]) -> tuple[Path, ...]:
     """Find image files by path, folder or quoted pattern; ``-`` means names on stdin, one per line."""
-    from dsal.data.folder import find_images, passed_over_text
+    from dsal.data.images.labelled_files import find_images, passed_over_text
 
     given: list[str] = []
     for name in names:

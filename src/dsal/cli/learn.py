@@ -14,7 +14,7 @@ from dsal.cli.image_model import Device, SkipBroken, Source, Wait
 from dsal.errors import InputError
 
 if TYPE_CHECKING:
-    from dsal.images import Lesson
+    from dsal.image_model import Lesson
 
 
 def learn(
@@ -49,9 +49,9 @@ def learn(
     Images that were learned before are recognised by their content and skipped, so you can learn a growing folder
     again and again. The model file is replaced in one step at the end; if anything goes wrong, it is unchanged.
     """
-    from dsal.data.folder import passed_over_text, read_files
-    from dsal.images.lock import model_lock
-    from dsal.store import check_writable
+    from dsal.data.images.labelled_files import passed_over_text, read_files
+    from dsal.files.lock import model_lock
+    from dsal.files.store import check_writable
 
     check_writable(model)
     files = read_files(source)
@@ -63,7 +63,7 @@ def learn(
     from dsal.cli.display import Display
     from dsal.cli.image_model import broken_option, check_backbone, load_model, say_broken
     from dsal.distributed import current
-    from dsal.images.model import DEFAULTS, ImageModel
+    from dsal.image_model.model import DEFAULTS, ImageModel
     from dsal.training import choose_device
 
     display, team = Display(), current()

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from dsal import __version__
+from dsal.base.version import __version__
 from dsal.cli.bench import bench
 from dsal.cli.child import end_with_parent
 from dsal.cli.compare import compare

@@ -16,7 +16,7 @@ from dsal.cli.image_model import Device, Model, NamedImages, SkipBroken, broken_
 from dsal.errors import InputError
 
 if TYPE_CHECKING:
-    from dsal.images.answers import Prediction
+    from dsal.image_model.answers import Prediction
 
 
 def predict(
@@ -39,7 +39,7 @@ def predict(
     if json + json_lines + as_csv > 1:
         raise InputError("choose one of --json, --json-lines and --csv")
     paths = named_images(images)
-    from dsal.images.answering import check_question
+    from dsal.image_model.answering import check_question
 
     check_question(top_k, threshold)
     skipped: list[str] = []
@@ -63,7 +63,7 @@ def _answers(
     model: Path, paths: tuple[Path, ...], device: str, skipped: list[str], question: dict[str, Any]
 ) -> Iterator[Prediction]:
     """Yield answers as they are made; append what could not be read to ``skipped``."""
-    from dsal.images.reader import ImageReader
+    from dsal.image_model.reader import ImageReader
 
     taught = ImageReader.load(model) if _on_cpu(device) else None
     if taught is None:

@@ -12,9 +12,9 @@ import typer
 if TYPE_CHECKING:
     import torch
 
+    from dsal.base.progress import Progress
     from dsal.cli.display import Display
     from dsal.data import Scenario
-    from dsal.progress import Progress
     from dsal.training import BaseTraining
 
 
@@ -83,8 +83,8 @@ def pretrain(
     from dsal.data import FileData, Scenario, load_dataset
     from dsal.distributed import current
     from dsal.errors import InputError
-    from dsal.evaluation.provenance import environment
-    from dsal.store import check_writable
+    from dsal.files.store import check_writable
+    from dsal.protocol.provenance import environment
     from dsal.training import RECIPES, BaseTraining, choose_device, choose_precision, load_checkpoint
 
     out.parent.mkdir(parents=True, exist_ok=True)

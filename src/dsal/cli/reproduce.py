@@ -10,8 +10,8 @@ import typer
 if TYPE_CHECKING:
     from dsal.cli.display import Display
     from dsal.data import DataSet
-    from dsal.experiments.forecast import Cost
-    from dsal.experiments.plan import Plan
+    from dsal.reproduction.forecast import Cost
+    from dsal.reproduction.plan import Plan
 
 WEIGHTS, FEATURES = "backbone.safetensors", "features"
 """What a reproduction from images creates first in its folder."""
@@ -74,14 +74,14 @@ def reproduce(
     an interruption. Progress goes to stderr, the paths of the pages to stdout.
     """
     from dsal.cli.display import Display
-    from dsal.cli.options import read_seeds
+    from dsal.cli.shared_options import read_seeds
     from dsal.data import DATASETS, feature_set_names, load_dataset
     from dsal.data.dataset import is_image_folder
-    from dsal.data.shards import is_sharded
-    from dsal.experiments.document import write_documents
-    from dsal.experiments.plan import Plan, paper_options
-    from dsal.experiments.plan import quick as quick_plan
-    from dsal.experiments.reproduction import reproduce as steps_of
+    from dsal.data.features.shards import is_sharded
+    from dsal.reproduction.document import write_documents
+    from dsal.reproduction.plan import Plan, paper_options
+    from dsal.reproduction.plan import quick as quick_plan
+    from dsal.reproduction.reproduction import reproduce as steps_of
 
     display = Display()
     embedded = "omniglot-features"
@@ -140,7 +140,7 @@ def _features(
     """Train the backbone and extract its features, unless that is already done."""
     from dsal.cli.extract import extract
     from dsal.cli.pretrain import pretrain
-    from dsal.data.shards import is_sharded
+    from dsal.data.features.shards import is_sharded
 
     source: dict[str, Any] = {"dataset": dataset, "data_root": data_root}
     trained = out / WEIGHTS
@@ -165,12 +165,12 @@ def _forecast(
     """Measure this machine and print the estimated time, memory and disk."""
     from dataclasses import replace
 
+    from dsal.analytic.speed import measure
     from dsal.backbones.hub import open_backbone
     from dsal.data import Scenario
-    from dsal.evaluation.experiment import Experiment, prepare
-    from dsal.experiments.forecast import extraction_cost, pretraining_cost, training_costs
-    from dsal.experiments.reproduction import chosen_items
-    from dsal.speed import measure
+    from dsal.protocol.experiment import Experiment, prepare
+    from dsal.reproduction.forecast import extraction_cost, pretraining_cost, training_costs
+    from dsal.reproduction.reproduction import chosen_items
     from dsal.training import RECIPES, choose_device
 
     def shape(dataset: str) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import typer
 from dsal.cli.arguments import EXPERIMENT, HANDLING, METHOD, Flag, Text, flag, given, option, takes
 
 if TYPE_CHECKING:
-    from dsal.cli.options import Handling
-    from dsal.evaluation.experiment import Experiment, Setting
+    from dsal.cli.shared_options import Handling
+    from dsal.protocol.experiment import Experiment, Setting
 
 
 @takes(EXPERIMENT)
@@ -47,7 +47,7 @@ def run(
     Results go to stdout, progress to stderr. Every option can also be set in a TOML file (--config) under the same
     name. The method and its options have a table of their own there: see docs/results.md.
     """
-    from dsal.cli.options import combine, read_assignments, read_options
+    from dsal.cli.shared_options import combine, read_assignments, read_options
 
     asked = given(context, "config", "assignments")
     numbers = [f"{name}={asked.pop(name)}" for name in ("gamma", "gamma_comp", "compensation") if name in asked]
@@ -63,10 +63,10 @@ def _run(experiment: Experiment, handling: Handling) -> None:
     from dsal.cli.display import Display
     from dsal.cli.table import show_results
     from dsal.distributed import current
-    from dsal.evaluation.experiment import prepare
-    from dsal.evaluation.results import read_results
-    from dsal.evaluation.runner import is_finished, run_experiment
-    from dsal.evaluation.tensorboard import write_events
+    from dsal.protocol.experiment import prepare
+    from dsal.protocol.results import read_results
+    from dsal.protocol.runs import is_finished, run_experiment
+    from dsal.protocol.tensorboard import write_events
 
     display, team = Display(), current()
     with display.preparation() as progress:

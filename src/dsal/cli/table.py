@@ -11,7 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from dsal.evaluation.paper_numbers import Figure, PaperResult, is_the_papers_setting, paper_results
+from dsal.protocol.paper_numbers import Figure, PaperResult, is_the_papers_setting, paper_results
 
 
 def show_results(document: dict[str, Any], *, as_json: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dsal.defaults import EXPANSION_SIZE
+from dsal.base.defaults import EXPANSION_SIZE
 
 
 def tune(
@@ -36,8 +36,8 @@ def tune(
     from json import dumps
 
     from dsal.cli.display import Display
-    from dsal.evaluation.experiment import Experiment, prepare
-    from dsal.experiments import auto
+    from dsal.protocol.experiment import Experiment, prepare
+    from dsal.reproduction import auto
 
     display = Display()
     experiment = Experiment(

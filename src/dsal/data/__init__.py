@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dsal.data.dataset import DATASETS, DataSet, data_root, load_dataset
-    from dsal.data.features import FeatureSet, feature_set_names, load_features, read_features, save_features
-    from dsal.data.files import FileData
+    from dsal.data.features.feature_set import (
+        FeatureSet,
+        feature_set_names,
+        load_features,
+        read_features,
+        save_features,
+    )
+    from dsal.data.images.image_files import FileData
     from dsal.data.orders import class_order
     from dsal.data.samples import FeatureRows, ImageData, JoinedSamples, Samples
     from dsal.data.scenario import Scenario, split_phases
@@ -37,8 +43,8 @@ __all__ = [
 _MODULES = {
     "orders": ("class_order",),
     "dataset": ("DATASETS", "DataSet", "data_root", "load_dataset"),
-    "features": ("FeatureSet", "feature_set_names", "load_features", "read_features", "save_features"),
-    "files": ("FileData",),
+    "features.feature_set": ("FeatureSet", "feature_set_names", "load_features", "read_features", "save_features"),
+    "images.image_files": ("FileData",),
     "samples": ("FeatureRows", "ImageData", "JoinedSamples", "Samples"),
     "scenario": ("Scenario", "split_phases"),
 }
@@ -50,6 +56,6 @@ def __getattr__(name: str) -> Any:
         if name in names:
             if module == "dataset":
                 for registered in _REGISTERED:
-                    import_module(f"dsal.data.{registered}")
+                    import_module(f"dsal.data.sets.{registered}")
             return getattr(import_module(f"dsal.data.{module}"), name)
     raise AttributeError(f"module 'dsal.data' has no attribute {name!r}")

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from torch import Tensor
 
-from dsal.data.files import FileData
+from dsal.base.progress import OnProgress
+from dsal.base.registry import Registry
+from dsal.data.images.image_files import FileData
 from dsal.data.samples import ImageData
-from dsal.progress import OnProgress
-from dsal.registry import Registry
 
 EMBEDDED = Path(__file__).parent / "embedded"
 """The folder of data that ships with the package."""
@@ -54,7 +54,7 @@ def load_dataset(
     """Load a data set by name.
 
     Args:
-        name: one of ``DATASETS.names()``, or a folder of images (:mod:`dsal.data.class_folders`).
+        name: one of ``DATASETS.names()``, or a folder of images (:mod:`dsal.data.sets.class_folders`).
         root: folder the data sets live in; by default the environment variable ``DSAL_DATA``, else ``~/.cache/dsal``.
         download: fetch the data set from its official address when it is not under ``root``.
         progress: called with (bytes so far, bytes in all) while downloading.
@@ -65,7 +65,7 @@ def load_dataset(
         FileFormatError: a file is truncated or corrupt or is not what its name says.
     """
     if is_image_folder(name):
-        from dsal.data.class_folders import load_class_folders
+        from dsal.data.sets.class_folders import load_class_folders
 
         return load_class_folders(Path(name))
     return DATASETS.get(name)(data_root() if root is None else Path(root), download, progress)

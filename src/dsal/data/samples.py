@@ -1,6 +1,6 @@
 """Samples with their labels: what a phase holds, whether feature rows, images in memory or image files.
 
-:class:`FeatureRows`, :class:`ImageData` and :class:`~dsal.data.files.FileData` are the three implementations.
+:class:`FeatureRows`, :class:`ImageData` and :class:`~dsal.data.images.image_files.FileData` implement them.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from dsal.data.mapped import MappedRows
+from dsal.base.progress import OnProgress
+from dsal.data.features.mapped import MappedRows
 from dsal.errors import InputError
-from dsal.progress import OnProgress
 
 FeatureArray: TypeAlias = "NDArray[Any] | MappedRows"
 """Rows of features, (n, d)."""

@@ -1,40 +1,40 @@
 """Class-incremental methods, one file and one registry line each."""
 
-from dsal.methods.aanets import LUCIRAANets, PODNetAANets
-from dsal.methods.acil import ACIL
-from dsal.methods.air import AIR
-from dsal.methods.bic import BiC
+from dsal.base.registry import Registry
+from dsal.methods.closed_form.acil import ACIL
+from dsal.methods.closed_form.air import AIR
+from dsal.methods.closed_form.ds_al import DSAL
+from dsal.methods.closed_form.fecam import FeCAM
+from dsal.methods.closed_form.fetril import FeTrIL, FeTrILFC
+from dsal.methods.closed_form.gkeal import GKEAL
+from dsal.methods.closed_form.ivoro import IVoroD, IVoroN, IVoroND
+from dsal.methods.closed_form.joint import JointLogistic, JointRidge
+from dsal.methods.closed_form.kit.array_method import ArrayMethod, keeps
+from dsal.methods.closed_form.kit.feature_method import FeatureMethod
+from dsal.methods.closed_form.ncm import NCM
+from dsal.methods.closed_form.ranpac import RanPAC
+from dsal.methods.closed_form.sgd_head import SGDHead
+from dsal.methods.closed_form.slda import SLDA
 from dsal.methods.contract import Method, Phase, State
-from dsal.methods.ds_al import DSAL
-from dsal.methods.eeil import EEIL
-from dsal.methods.ewc import EWC
-from dsal.methods.features.arrays import ArrayMethod, keeps
-from dsal.methods.features.method import FeatureMethod
-from dsal.methods.fecam import FeCAM
-from dsal.methods.fetril import FeTrIL, FeTrILFC
-from dsal.methods.finetune import Finetune
-from dsal.methods.foster import FOSTER
-from dsal.methods.gkeal import GKEAL
-from dsal.methods.icarl import ICaRL
-from dsal.methods.il2a import IL2A
-from dsal.methods.ivoro import IVoroD, IVoroN, IVoroND
-from dsal.methods.joint import JointLogistic, JointRidge
-from dsal.methods.joint_network import JointNetwork
-from dsal.methods.lfl import LFL
-from dsal.methods.lucir import LUCIR
-from dsal.methods.lwf import LwF
-from dsal.methods.mnemonics import Mnemonics
-from dsal.methods.ncm import NCM
-from dsal.methods.online import OnlineLUCIR
-from dsal.methods.pass_ import PASS
-from dsal.methods.podnet import PODNet
-from dsal.methods.ranpac import RanPAC
-from dsal.methods.rewc import REWC
-from dsal.methods.rmm import ICaRLRMM, PODNetAANetsRMM
-from dsal.methods.sgd_head import SGDHead
-from dsal.methods.slda import SLDA
-from dsal.methods.ssre import SSRE
-from dsal.registry import Registry
+from dsal.methods.network.aanets import LUCIRAANets, PODNetAANets
+from dsal.methods.network.bic import BiC
+from dsal.methods.network.eeil import EEIL
+from dsal.methods.network.ewc import EWC
+from dsal.methods.network.finetune import Finetune
+from dsal.methods.network.foster import FOSTER
+from dsal.methods.network.icarl import ICaRL
+from dsal.methods.network.il2a import IL2A
+from dsal.methods.network.joint_network import JointNetwork
+from dsal.methods.network.lfl import LFL
+from dsal.methods.network.lucir import LUCIR
+from dsal.methods.network.lwf import LwF
+from dsal.methods.network.mnemonics import Mnemonics
+from dsal.methods.network.online import OnlineLUCIR
+from dsal.methods.network.pass_ import PASS
+from dsal.methods.network.podnet import PODNet
+from dsal.methods.network.rewc import REWC
+from dsal.methods.network.rmm import ICaRLRMM, PODNetAANetsRMM
+from dsal.methods.network.ssre import SSRE
 
 METHODS: Registry[type[Method]] = Registry("method", group="dsal.methods")
 METHODS.register("ds-al")(DSAL)

@@ -22,9 +22,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from dsal.base.options import fit, keyword_hints, plain
 from dsal.data import FeatureRows, ImageData, Samples, Scenario
 from dsal.errors import InputError
-from dsal.hints import fit, keyword_hints, plain
 from dsal.methods.contract import Method, Phase, State
 
 if TYPE_CHECKING:

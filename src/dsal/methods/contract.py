@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dsal.base.progress import Progress
 from dsal.data.samples import Samples
 from dsal.distributed import ALONE, Team
 from dsal.errors import FileFormatError, InputError
-from dsal.progress import Progress
-from dsal.schema import ANY_TABLE, Record, Schema, Text
-from dsal.store import StrPath, load_tensors, save_tensors
+from dsal.files.schema import ANY_TABLE, Record, Schema, Text
+from dsal.files.store import StrPath, load_tensors, save_tensors
 
 if TYPE_CHECKING:
     from dsal.backbones import Backbone
@@ -67,7 +67,7 @@ class Method(ABC):
     """A class-incremental learner.
 
     The constructor takes only options, as keywords with defaults; the seeds of an experiment set one named ``seed``.
-    :class:`~dsal.methods.features.method.FeatureMethod` is the short form for methods on arrays of features.
+    :class:`~dsal.methods.FeatureMethod` is the short form for methods on arrays of features.
     """
 
     inputs: ClassVar[Literal["features", "images"]]

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from dsal.report.axes import log_axis, pick_phases, value_axis
 from dsal.report.paper import own_results
-from dsal.report.runs import PhaseValues, Run, Value
+from dsal.report.run_pages import PhaseValues, Run, Value
 
 Numbered: TypeAlias = Sequence[tuple[int, Run]]
 """Runs with their numbers on the page; a run looks the same in every chart."""

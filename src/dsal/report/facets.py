@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dsal.report.charts import Chart, Numbered, accuracy_chart, stability_chart, timing_chart
-from dsal.report.runs import Run, dataset_title
+from dsal.report.run_pages import Run, dataset_title
 
 
 @dataclass(frozen=True)

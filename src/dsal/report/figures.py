@@ -19,8 +19,8 @@ from matplotlib.ticker import NullLocator
 
 from dsal.report.axes import spread
 from dsal.report.charts import Axis, Chart, Line, Panel, Reference
-from dsal.report.confusion import Confusion
-from dsal.report.runs import Run
+from dsal.report.confusion_chart import Confusion
+from dsal.report.run_pages import Run
 from dsal.report.styles import LIGHT, style
 
 INK, FAINT, PAPER, GROUND = "#222222", "#dddddd", "#555555", "#ffffff"

@@ -7,14 +7,14 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from dsal.report.confusion import confusion_of
+from dsal.files.store import write_text
+from dsal.report.confusion_chart import confusion_of
 from dsal.report.facets import facets_of
 from dsal.report.figures import draw_chart, draw_confusion, save_figure
 from dsal.report.paper import comparable_results, own_result, own_results
 from dsal.report.payload import payload
-from dsal.report.runs import Run, dataset_title, method_title, read_runs
+from dsal.report.run_pages import Run, dataset_title, method_title, read_runs
 from dsal.report.templates import asset, render
-from dsal.store import write_text
 
 CONTENTS = "Summary", "Accuracy", "Stability", "Confusion", "Cost", "Numbers", "Configuration", "Provenance"
 ORIGINS = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dsal.evaluation.paper_numbers import Figure, PaperResult, is_the_papers_setting, paper_results
-from dsal.report.runs import Run, Value
+from dsal.protocol.paper_numbers import Figure, PaperResult, is_the_papers_setting, paper_results
+from dsal.report.run_pages import Run, Value
 
 
 def comparable_results(run: Run) -> tuple[PaperResult, ...]:

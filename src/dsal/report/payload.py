@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from dsal.report.charts import Chart
-from dsal.report.confusion import Confusion
+from dsal.report.confusion_chart import Confusion
 from dsal.report.facets import Facet
-from dsal.report.runs import Run
+from dsal.report.run_pages import Run
 from dsal.report.styles import style
 
 

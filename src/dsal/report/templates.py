@@ -12,12 +12,12 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from dsal import __version__
+from dsal.base.version import __version__
+from dsal.report.html_tables import differences, signed, size
 from dsal.report.paper import value_of
-from dsal.report.runs import dataset_title
+from dsal.report.run_pages import dataset_title
 from dsal.report.styles import css_colors, style
 from dsal.report.svg import draw_svg
-from dsal.report.tables import differences, signed, size
 
 
 def render(template: str, **values: Any) -> str:

@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from dsal.errors import InputError
-from dsal.serve.app import create_app
+from dsal.serve.http.app import create_app
 from dsal.serve.settings import MEGABYTE, Settings
 
 _GRACE = 10  # seconds for running requests when the server is stopped

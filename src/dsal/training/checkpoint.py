@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from dsal.errors import FileFormatError, InputError
-from dsal.schema import ANY_TABLE, Array, Each, Maybe, Number, Record, Ruled, Schema, like
-from dsal.store import load_tensors, save_tensors
+from dsal.files.schema import ANY_TABLE, Array, Each, Maybe, Number, Record, Ruled, Schema, like
+from dsal.files.store import load_tensors, save_tensors
 from dsal.training.loop import BaseTraining, EpochResult
 from dsal.training.optimiser import STATE
 from dsal.training.recipe import Recipe

@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from dsal.data.files import FileData
-from dsal.data.readers import Readers
+from dsal.base.progress import Progress
+from dsal.data.images.crop_readers import Readers
+from dsal.data.images.image_files import FileData
 from dsal.data.samples import Samples
 from dsal.distributed import ALONE, Team
 from dsal.errors import DSALError, InputError
-from dsal.progress import Progress
 from dsal.training.augment import Part, colour_jitter, crop_flip, cutout, trivial
 from dsal.training.optimiser import STATE, make_optimisers
 from dsal.training.recipe import Recipe

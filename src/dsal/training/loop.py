@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dsal.backbones import Backbone, Card, channels_last
+from dsal.base.progress import Progress
 from dsal.data import FileData, ImageData
 from dsal.distributed import ALONE, Team
 from dsal.errors import InputError
-from dsal.progress import Progress
 from dsal.training.augment import mixup, quarter_turns, resized
 from dsal.training.batchnorm import share_statistics_
 from dsal.training.fit import Batch, Fit, Forward

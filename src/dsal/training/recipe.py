@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from dsal.base.registry import Registry
 from dsal.errors import InputError, UnknownNameError
-from dsal.registry import Registry
 
 CROPS = ("resized", "shift")
 

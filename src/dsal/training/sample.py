@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from dsal.data.dataset import fingerprint
-from dsal.data.files import FileData, files_fingerprint
+from dsal.data.images.image_files import FileData, files_fingerprint
 from dsal.data.samples import ImageData, Samples
 from dsal.errors import InputError
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from dsal.data.crops import CropRequest
-from dsal.data.files import FileData
-from dsal.data.readers import Readers
+from dsal.data.images.crop_readers import Readers
+from dsal.data.images.crops import CropRequest
+from dsal.data.images.image_files import FileData
 from dsal.errors import InputError
 
 AHEAD = 2

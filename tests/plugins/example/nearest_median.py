@@ -6,8 +6,8 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from dsal.files.schema import Array
 from dsal.methods import ArrayMethod, keeps
-from dsal.schema import Array
 
 
 class NearestMedian(ArrayMethod):

@@ -1,1 +1,1 @@
-"""Building blocks of methods that train a network in every phase: a growing network, exemplars, losses, one loop."""
+"""Methods that train a network in every phase."""

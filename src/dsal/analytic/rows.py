@@ -1,0 +1,117 @@
+"""Blocks of rows of a phase, which the learner can read several times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dsal.analytic.ridge import IndefiniteError
+from dsal.analytic.sampling import RowKeys, RowSample
+from dsal.errors import InputError
+
+_OUTLIER = 1e4  # times the largest feature of a typical row: a value that is wrong rather than large
+
+
+class Block(NamedTuple):
+    """Some rows of a phase."""
+
+    features: Tensor  # (n x d_in) float64
+    columns: Tensor  # (n,) int64, the column of each row's class
+    weight: Tensor | None = None  # (n,) float64; None: all one
+
+    def weighted(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return X and Y times the square root of the rows' weights: a row of weight 2 counts as two equal rows."""
+        if self.weight is None:
+            return x, y
+        root = self.weight.sqrt()[:, None]
+        return x * root, y * root
+
+    def cut(self, rows: slice) -> Block:
+        """Return the block of some of the rows."""
+        return Block(self.features[rows], self.columns[rows], None if self.weight is None else self.weight[rows])
+
+    @property
+    def share(self) -> Tensor:
+        """Weight removed by leaving each row out (n,): of a weight above 1, one unit."""
+        return torch.ones_like(self.features[:, 0]) if self.weight is None else self.weight.clamp_max(1.0)
+
+
+Reader: TypeAlias = Callable[[int], Iterator[Block]]
+"""Yields the same rows at every call, in blocks of the requested size (the last may be smaller)."""
+
+
+@dataclass(frozen=True, eq=False)
+class PhaseRows:
+    """What the learner needs to know about a phase.
+
+    Attributes:
+        read: yields its rows.
+        rows: number of rows.
+        present: the columns of its classes (int64), ascending.
+        classes: number of columns from now on.
+        sample: some of its rows, picked by their content; if None, the learner picks them when it needs any.
+    """
+
+    read: Reader
+    rows: int
+    present: Tensor
+    classes: int
+    sample: Block | None = None
+
+
+def from_arrays(X: NDArray[Any], columns: NDArray[np.int64], device: torch.device) -> Reader:
+    """Return a reader of features X (n x d_in) and their columns (n,), in float64 on a device."""
+
+    def read(size: int) -> Iterator[Block]:
+        for start in range(0, len(X), size):
+            some = slice(start, start + size)
+            features = torch.from_numpy(np.asarray(X[some], dtype=np.float64)).to(device)
+            yield Block(features, torch.from_numpy(columns[some]).to(device))
+
+    return read
+
+
+def to_block(x: NDArray[Any], columns: NDArray[np.int64], weight: NDArray[np.float64], device: torch.device) -> Block:
+    """Return rows as a block for the learner: float64 features on the given device."""
+    return Block(
+        torch.tensor(x, dtype=torch.float64, device=device),
+        torch.tensor(columns, device=device),
+        None if (weight == 1.0).all() else torch.tensor(weight, device=device),
+    )
+
+
+def pick(read: Reader, rows: int, seed: int, device: torch.device) -> Block:
+    """Pick ``rows`` different rows of a phase, by a rule that depends on the rows alone: see ``sampling``."""
+    keys = sample = None
+    for block in read(8192):
+        x, y = block.features.cpu().numpy(), block.columns.cpu().numpy()
+        weight = np.ones(len(x)) if block.weight is None else block.weight.cpu().numpy()
+        keys, sample = keys or RowKeys(x.shape[1], seed), sample or RowSample(rows, x.shape[1])
+        sample.add(keys(x, y), x, y, weight)
+    if sample is None:
+        raise ValueError("a phase has at least one row")
+    return to_block(sample.x, sample.y.astype(np.int64), sample.weight, device)
+
+
+@contextmanager
+def blaming(read: Reader) -> Iterator[None]:
+    """Explain what is wrong with the features if a phase makes its matrix indefinite."""
+    try:
+        yield
+    except IndefiniteError as error:
+        peaks = torch.cat([block.features.abs().amax(1).cpu() for block in read(8192)])
+        row, largest, typical = int(peaks.argmax()), float(peaks.max()), float(peaks.median())
+        if largest < _OUTLIER * typical:
+            raise IndefiniteError(f"gamma is too small for features of this size (up to {largest:.2g})") from error
+        raise InputError(
+            f"the features of this phase differ too much in size for float64: one in row {row}, counted from 0, is "
+            f"{largest:.2g}, while the largest of a typical row is {typical:.2g}. Correct or remove such rows, or "
+            "standardise the features"
+        ) from error

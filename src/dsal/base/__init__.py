@@ -1,0 +1,1 @@
+"""Small tools without mathematics: registries, option checks, progress, defaults, memory, arrays."""

@@ -1,0 +1,1 @@
+"""Images in files, folders and archives: listed, decoded, cropped."""

@@ -1,0 +1,207 @@
+"""Labelled image files: a folder with one folder for each class, a zip archive of it, or a CSV of path and label."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path, PurePath
+from typing import Generic, TypeVar
+
+from dsal.data.images.zip_archive import ZipImage, open_archive
+from dsal.errors import InputError, MissingDataError
+from dsal.files.store import check_readable
+
+SUFFIXES = frozenset(
+    {".avif", ".bmp", ".gif", ".ico", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm", ".png"}
+    | {".pnm", ".ppm", ".tga", ".tif", ".tiff", ".webp"}
+)
+"""Suffixes of image files, in lower case."""
+
+HEIF_SUFFIXES = frozenset({".heic", ".heif"})
+"""Suffixes of image files that can be read only if the package ``pillow-heif`` is installed."""
+HEIF_HINT = "pip install pillow-heif to read HEIC"
+
+LOOSE = "images outside the class folders"
+File = TypeVar("File", Path, ZipImage)
+
+
+@dataclass(frozen=True)
+class ImageFiles(Generic[File]):
+    """Image files with their labels, none of them opened yet.
+
+    Attributes:
+        paths: the files, on disk or in an archive.
+        labels: one for each.
+        passed: number of other files that were passed over, by suffix or under :data:`LOOSE`.
+    """
+
+    paths: tuple[File, ...]
+    labels: tuple[str, ...]
+    passed: dict[str, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of files of each class, classes sorted."""
+        return dict(sorted(Counter(self.labels).items()))
+
+
+def read_files(source: Path) -> ImageFiles[Path] | ImageFiles[ZipImage]:
+    """List labelled files by :func:`read_folder`, :func:`read_zip` (``.zip``) or :func:`read_csv` (any other file)."""
+    source = Path(source)
+    if not source.exists():
+        raise MissingDataError(
+            f"no such folder or file: {source}. Expected a folder with one folder of images for each class,"
+            " a .zip of one, or a CSV table"
+        )
+    if source.is_dir():
+        return read_folder(source)
+    return read_zip(source) if source.suffix.lower() == ".zip" else read_csv(source)
+
+
+def read_folder(folder: Path) -> ImageFiles[Path]:
+    """List all images below each folder of ``folder``, sorted; the folder's name is their class.
+
+    Hidden files and folders (``.git``, ``._photo.jpg``) are ignored. Files without the suffix of an image, and images
+    outside the class folders, are passed over and counted.
+
+    Raises:
+        InputError: there are no class folders, or one of them has no image.
+    """
+    classes = [entry.name for entry in folder.iterdir() if entry.is_dir() and not _hidden(Path(entry.name))]
+    files = [(path.relative_to(folder), path) for path in sorted(_files_below(folder))]
+    return _by_folder(folder, classes, files)
+
+
+def read_zip(archive: Path) -> ImageFiles[ZipImage]:
+    """List the images of a zip archive of class folders, as :func:`read_folder` would after unpacking.
+
+    A single folder around all class folders is ignored. Nothing is unpacked: images are read one by one.
+
+    Raises:
+        InputError: there are no class folders, or one of them has no image.
+        FileFormatError: see :func:`~dsal.data.images.zip_archive.open_archive`.
+    """
+    suffixes = image_suffixes()
+    members = [(member.path, member) for member in open_archive(archive) if not _hidden(member.path)]
+    around = {path.parts[0] for path, _ in members}
+    nested = any(len(path.parts) > 2 and path.suffix.lower() in suffixes for path, _ in members)
+    if len(around) == 1 and nested:
+        members = [(path.relative_to(*around), member) for path, member in members]
+    classes = {path.parts[0] for path, _ in members if len(path.parts) > 1}
+    return _by_folder(archive, classes, members)
+
+
+def _by_folder(source: Path, classes: Iterable[str], files: Iterable[tuple[PurePath, File]]) -> ImageFiles[File]:
+    """Label files by the first folder of their path, which is relative to ``source``."""
+    suffixes = image_suffixes()
+    found: dict[str, list[File]] = {name: [] for name in sorted(classes)}
+    passed = Counter[str]()
+    for path, file in files:
+        if path.suffix.lower() not in suffixes:
+            passed[_kind(path)] += 1
+        elif len(path.parts) == 1:
+            passed[LOOSE] += 1
+        else:
+            found[path.parts[0]].append(file)
+    counts = dict(sorted(passed.items(), key=lambda item: (-item[1], item[0] != LOOSE, item[0])))
+    if not found:
+        loose = f"{passed[LOOSE]} images but " if passed[LOOSE] else ""
+        raise InputError(f"{source} has {loose}no class folders: put the images of each class in a folder of its own")
+    empty = [name for name, some in found.items() if not some]
+    if empty:
+        raise InputError(
+            f"{source} has class folders without any image: {', '.join(empty)}"
+            + (f" (it has {passed_over_text(counts)})" if counts else "")
+        )
+    rows = [(file, name) for name, some in found.items() for file in some]
+    return ImageFiles(tuple(file for file, _ in rows), tuple(name for _, name in rows), counts)
+
+
+def passed_over_text(passed: Mapping[str, int]) -> str:
+    """Describe what was passed over, in words."""
+    parts = [f"{count} {kind}" for kind, count in passed.items()]
+    hint = f"; {HEIF_HINT}" if HEIF_SUFFIXES & passed.keys() else ""
+    return ", ".join(parts) + hint
+
+
+def read_csv(table: Path) -> ImageFiles[Path]:
+    """List the images of a CSV whose first line names its columns, among them ``path`` and ``label``.
+
+    Paths are relative to the CSV's folder unless absolute. They are not checked until they are opened.
+
+    Raises:
+        InputError: a column is missing, a line has no path or no label, or there are no lines.
+    """
+    paths, labels = [], []
+    try:
+        with check_readable(table).open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file)
+            if not {"path", "label"} <= set(reader.fieldnames or ()):
+                got = reader.fieldnames or "nothing"
+                raise InputError(f"{table}: the first line must name the columns path and label; got {got}")
+            for row in reader:
+                path, label = (row["path"] or "").strip(), (row["label"] or "").strip()
+                if not path or not label:
+                    raise InputError(f"{table}, line {reader.line_num}: expected a path and a label, got {row}")
+                paths.append(table.parent / path)
+                labels.append(label)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{table} is neither a folder nor a CSV of path and label: {error}") from error
+    if not paths:
+        raise InputError(f"{table} lists no images")
+    return ImageFiles(tuple(paths), tuple(labels))
+
+
+def find_images(sources: Iterable[Path], passed: Counter[str] | None = None) -> tuple[Path, ...]:
+    """Return files as given, and all images below each folder; its other files are counted by kind in ``passed``.
+
+    Raises:
+        InputError: a source does not exist, or is a folder without images.
+    """
+    found: list[Path] = []
+    for source in map(Path, sources):
+        if not source.exists():
+            raise InputError(f"no such image: {source}")
+        if not source.is_dir():
+            found.append(source)
+            continue
+        paths, suffixes = images_below(source), image_suffixes()
+        others = Counter(_kind(path) for path in _files_below(source) if path.suffix.lower() not in suffixes)
+        if not paths:
+            raise InputError(f"{source} holds no images" + (f" (it has {passed_over_text(others)})" if others else ""))
+        found += paths
+        if passed is not None:
+            passed.update(others)
+    return tuple(found)
+
+
+def images_below(folder: Path) -> list[Path]:
+    """Return the paths of all images in a folder and its subfolders, sorted."""
+    suffixes = image_suffixes()
+    return sorted(path for path in _files_below(folder) if path.suffix.lower() in suffixes)
+
+
+def image_suffixes() -> frozenset[str]:
+    """Return the suffixes of image files that the installed packages can read."""
+    return SUFFIXES | HEIF_SUFFIXES if find_spec("pillow_heif") else SUFFIXES
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    for path in folder.rglob("*"):
+        if not _hidden(path.relative_to(folder)) and path.is_file():
+            yield path
+
+
+def _kind(path: PurePath) -> str:
+    """Return the name under which a file that is not an image is counted."""
+    return path.suffix.lower() or "files without a suffix"
+
+
+def _hidden(path: PurePath) -> bool:
+    """Return whether a file or one of its folders is hidden, or added to archives by macOS."""
+    return any(part.startswith(".") or part == "__MACOSX" for part in path.parts)

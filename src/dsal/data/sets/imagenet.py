@@ -1,0 +1,145 @@
+"""ImageNet-1k and ImageNet-100, in their usual layouts; images stay in their files until they are needed.
+
+Under the data root: ``imagenet``. For ImageNet-100: ``imagenet100`` with only these classes, or ``imagenet`` and their
+wnids in ``imagenet100.txt``, or ``imagenet`` alone, which means the field's choice of seed 1993. Inside, training
+images are ``train/<wnid>/*.JPEG``; validation images are ``val/<wnid>/*.JPEG``, or the official flat ``val/*.JPEG``
+with label files beside it: ``ILSVRC2012_validation_ground_truth.txt`` and ``meta.mat`` of the development kit, or
+``LOC_val_solution.csv``.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from dsal.base.progress import OnProgress
+from dsal.data.dataset import DATASETS, DataSet
+from dsal.data.images.image_files import FileData, files_fingerprint
+from dsal.data.images.labelled_files import images_below
+from dsal.data.images.listing import Listing
+from dsal.data.orders import class_order
+from dsal.data.sets.class_folders import ListedImages, list_classes
+from dsal.errors import FileFormatError, InputError, MissingDataError, UnknownNameError
+
+PARTS = ("train", "val")
+FULL, HUNDRED = "imagenet", "imagenet100"
+GROUND_TRUTH, META, SOLUTION = "ILSVRC2012_validation_ground_truth.txt", "meta.mat", "LOC_val_solution.csv"
+
+
+@DATASETS.register(FULL)
+def load_imagenet(root: Path, download: bool = False, progress: OnProgress | None = None) -> DataSet:
+    """Load ImageNet-1k: every class of ``root/imagenet``, labelled in wnid order. It cannot be downloaded."""
+    return _data_set(FULL, root / FULL, None)
+
+
+@DATASETS.register(HUNDRED)
+def load_imagenet100(root: Path, download: bool = False, progress: OnProgress | None = None) -> DataSet:
+    """Load ImageNet-100: ``root/imagenet100``, else the classes of ``root/imagenet`` chosen by a list or seed 1993."""
+    if (root / HUNDRED).is_dir():
+        return _data_set(HUNDRED, root / HUNDRED, None)
+    folder, listed = root / FULL, root / f"{HUNDRED}.txt"
+    if listed.is_file():
+        return _data_set(HUNDRED, folder, tuple(listed.read_text(encoding="utf-8").split()))
+    _check_there(folder / "train")
+    wnids = [entry.name for entry in (folder / "train").iterdir() if entry.is_dir() and entry.name[0] != "."]
+    return _data_set(HUNDRED, folder, imagenet100_classes(wnids))
+
+
+def _data_set(name: str, folder: Path, classes: Sequence[str] | None) -> DataSet:
+    train, val = (imagenet_files(folder, part, classes) for part in PARTS)
+    number = {wnid: label for label, wnid in enumerate(train.names)}
+    unknown = sorted(set(val.names) - set(train.names))
+    if unknown:
+        raise InputError(f"{folder / 'val'} has images of classes that are not in {folder / 'train'}: {unknown[0]}")
+    renumbered = np.array([number[wnid] for wnid in val.names])[val.numbers]
+    parts = [
+        FileData(part.paths, torch.from_numpy(labels)) for part, labels in ((train, train.numbers), (val, renumbered))
+    ]
+    return DataSet(name, parts[0], parts[1], train.names, files_fingerprint(*parts))
+
+
+def imagenet_files(root: Path, part: str, classes: Sequence[str] | None = None) -> ListedImages:
+    """List the files of one part, labelled with their WordNet ids (wnids).
+
+    Args:
+        root: the folder that holds ``train`` and ``val``.
+        part: ``"train"`` or ``"val"``.
+        classes: wnids to keep; all by default.
+
+    Raises:
+        MissingDataError: a folder or label file is missing; the message says which.
+        InputError: a class of ``classes`` has no images.
+    """
+    if part not in PARTS:
+        raise UnknownNameError("part of ImageNet", part, PARTS)
+    folder = root / part
+    _check_there(folder)
+    nested = any(entry.is_dir() for entry in folder.iterdir())
+    files = list_classes(folder, classes) if nested or part == "train" else _flat(root, folder, classes)
+    missing = sorted(set(classes or ()) - set(files.names))
+    if missing:
+        raise InputError(f"{folder} has no images of {', '.join(missing[:10])}")
+    return files
+
+
+def imagenet100_classes(wnids: Sequence[str]) -> tuple[str, ...]:
+    """Return the field's usual hundred: the first of all thousand sorted wnids, permuted with NumPy's seed 1993."""
+    names = sorted(wnids)
+    if len(names) != 1000 or len(set(names)) != 1000:
+        raise InputError(f"ImageNet-100 is drawn from the 1000 classes of ImageNet, got {len(set(names))}")
+    return tuple(names[position] for position in class_order("1993", 1000)[:100])
+
+
+def _check_there(folder: Path) -> None:
+    if not folder.is_dir():
+        raise MissingDataError(f"ImageNet is not complete: expected the folder {folder}")
+
+
+def _flat(root: Path, folder: Path, classes: Sequence[str] | None) -> ListedImages:
+    """List the validation images of one flat folder, labelled by a file beside it."""
+    paths = images_below(folder)
+    if (root / SOLUTION).is_file():
+        labels = _solution(root / SOLUTION)
+    elif (root / GROUND_TRUTH).is_file() and (root / META).is_file():
+        labels = _ground_truth(root / GROUND_TRUTH, root / META, paths)
+    else:
+        raise MissingDataError(
+            f"the images of {root / 'val'} have no labels: put {GROUND_TRUTH} and {META}, or {SOLUTION}, into {root}"
+        )
+    unlabelled = [path.name for path in paths if path.stem not in labels]
+    if unlabelled:
+        raise FileFormatError(f"the label file of {root / 'val'} has no label for {unlabelled[0]}")
+    kept = [path for path in paths if classes is None or labels[path.stem] in set(classes)]
+    names = sorted({labels[path.stem] for path in kept})
+    number = {wnid: at for at, wnid in enumerate(names)}
+    numbers = np.array([number[labels[path.stem]] for path in kept], dtype=np.int64)
+    return ListedImages(Listing(folder, (path.relative_to(folder).as_posix() for path in kept)), numbers, tuple(names))
+
+
+def _solution(table: Path) -> dict[str, str]:
+    """Read ``ImageId,PredictionString``: name of the image; wnid and corners of each box."""
+    with table.open(newline="", encoding="utf-8") as file:
+        try:
+            return {row["ImageId"]: row["PredictionString"].split()[0] for row in csv.DictReader(file)}
+        except (KeyError, IndexError, AttributeError) as error:
+            raise FileFormatError(f"{table} is not the label file of ImageNet's validation images") from error
+
+
+def _ground_truth(truth: Path, meta: Path, paths: list[Path]) -> dict[str, str]:
+    """Read one number per line, in the order of the images' names; ``meta.mat`` maps numbers to wnids."""
+    from scipy.io import loadmat
+
+    try:
+        synsets = loadmat(meta, squeeze_me=True)["synsets"]
+        names = dict(zip(synsets["ILSVRC2012_ID"].astype(int).tolist(), synsets["WNID"].tolist(), strict=True))
+        numbers = np.loadtxt(truth, dtype=int, ndmin=1).tolist()
+        wnids = [str(names[number]) for number in numbers]
+    except (KeyError, ValueError, IndexError, TypeError) as error:
+        raise FileFormatError(f"{truth} or {meta} is not the file of ImageNet's development kit: {error}") from error
+    if len(wnids) != len(paths):
+        raise FileFormatError(f"{truth} labels {len(wnids)} images, but there are {len(paths)}")
+    return {path.stem: wnid for path, wnid in zip(sorted(paths), wnids, strict=True)}

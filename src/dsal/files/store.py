@@ -1,0 +1,386 @@
+"""Atomic writing of files, and arrays with JSON metadata in one checksummed safetensors file.
+
+A file holds named arrays and, under the single metadata key ``dsal``, a JSON document with the format version, the
+SHA-256 of every array, one over these and the metadata, and the caller's metadata. So some of the arrays can be read
+and checked without the others. Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+import secrets
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsal.errors import FileFormatError
+from dsal.files.schema import (
+    ANY_TABLE,
+    Anything,
+    Choice,
+    Each,
+    Fact,
+    Header,
+    Mismatch,
+    Number,
+    Record,
+    Schema,
+    Text,
+    check_headers,
+    check_values,
+    parse_json,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+StrPath: TypeAlias = "str | os.PathLike[str]"
+FORMAT = 2
+_WHOLE = 1  # the format of files with one SHA-256 over everything
+_KEY = "dsal"
+_TEMPORARY = re.compile(r"\.[0-9a-f]{8}-(?P<process>\d{1,9})-[0-9a-f]{8}\.tmp")
+_HEADER_BYTES = 2**24
+_JSON_BYTES = 2**26
+_ARRAYS = 20_000
+_TYPES = {
+    **{f"F{bits}": f"float{bits}" for bits in (16, 32, 64)},
+    **{
+        f"{letter}{bits}": f"{kind}{bits}" for letter, kind in (("I", "int"), ("U", "uint")) for bits in (8, 16, 32, 64)
+    },
+    "BOOL": "bool",
+}
+_ENTRY = Record(
+    {"dtype": Choice(tuple(_TYPES)), "shape": Each(Number(0, 2**40, whole=True), most=8), "data_offsets": Anything()}
+)
+_DOCUMENT = Record(
+    {"format": Number(whole=True), "sha256": Text(64), "meta": Text(_HEADER_BYTES)},
+    optional={"arrays": Record({}, rest=Text(64))},
+)
+
+
+@contextmanager
+def atomic_write(path: StrPath) -> Iterator[Path]:
+    """Yield a temporary path; what is written there replaces ``path`` in one step at the end.
+
+    If the block raises, or the process dies, ``path`` is unchanged. The temporary path is in a hidden folder beside
+    ``path``. A process that is killed leaves it behind; the next write beside it removes it. If ``path`` is a
+    symbolic link, its target is replaced.
+
+    Raises:
+        OSError: see :func:`check_writable`; before anything is written.
+    """
+    path = check_writable(path)
+    remove_leftovers(path.parent)
+    folder = path.with_name(f".{secrets.token_hex(4)}-{os.getpid()}-{_machine()}.tmp")
+    temporary = folder / path.name
+    try:
+        folder.mkdir()
+        temporary.touch()
+        mode = temporary.stat().st_mode  # according to the umask; safetensors would leave 0600
+        yield temporary
+        temporary.chmod(mode)
+        flush_to_disk(temporary)
+        os.replace(temporary, path)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    flush_to_disk(path.parent)  # the rename itself
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what processes of this machine that no longer exist had begun to write into a folder."""
+    if os.name != "posix":
+        return  # no way to ask for a process without touching it
+    for path in folder.glob(f".*-{_machine()}.tmp"):
+        writer = _TEMPORARY.fullmatch(path.name)
+        if writer is not None:
+            try:
+                os.kill(int(writer["process"]), 0)  # signal 0 only asks
+            except ProcessLookupError:
+                shutil.rmtree(path, ignore_errors=True)
+            except OSError:
+                pass  # it exists, and belongs to somebody else
+
+
+@cache
+def _machine() -> str:
+    """Return a name for this machine, or this container of it: here a process number means one process."""
+    processes = Path("/proc/self/ns/pid")
+    return hashlib.sha256(f"{platform.node()} {processes.exists() and processes.readlink()}".encode()).hexdigest()[:8]
+
+
+def flush_to_disk(path: Path) -> None:
+    """Wait until a file, or every creation, renaming and removal in a folder, is on disk."""
+    if os.name != "posix" and path.is_dir():
+        return  # other systems cannot open folders
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def check_writable(path: StrPath) -> Path:
+    """Return the file that writing to ``path`` would create or replace: itself, or its link target.
+
+    Commands call this before they start work that ends in a file.
+
+    Raises:
+        OSError: the file is read-only, or is a folder, pipe or device, or its folder is missing or read-only.
+    """
+    target = Path(os.path.realpath(path))
+    if target.exists():
+        if not target.is_file():
+            raise OSError(f"cannot write {path}: it is {_file_type(target)}, not a file")
+        if not target.stat().st_mode & 0o222 or not os.access(target, os.W_OK):
+            raise PermissionError(f"cannot write {path}: it is read-only. Make it writable, or give another name")
+    elif not target.parent.is_dir():
+        raise FileNotFoundError(f"cannot write {path}: there is no folder {target.parent}")
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise PermissionError(f"cannot write {path}: the folder {target.parent} is read-only")
+    return target
+
+
+def check_readable(path: StrPath) -> Path:
+    """Return ``path``, a file or a link to one.
+
+    Raises:
+        FileNotFoundError: it does not exist.
+        FileFormatError: it is a folder, a pipe, a device or a socket: opening one of them may block for ever.
+    """
+    path = Path(path)
+    if not path.is_file():
+        if not path.exists():
+            raise FileNotFoundError(f"no such file: {path}")
+        raise FileFormatError(f"{path} is {_file_type(path)}, not a file")
+    return path
+
+
+def save_tensors(path: StrPath, tensors: Mapping[str, NDArray[Any] | Tensor], meta: dict[str, Any]) -> None:
+    """Write arrays and JSON metadata to one safetensors file, atomically.
+
+    Args:
+        path: file to write; its folder must exist.
+        tensors: NumPy arrays or torch tensors by name. C-contiguous CPU data is written without a copy.
+        meta: anything JSON can hold. :func:`load_tensors` can require a certain ``meta["kind"]``.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    arrays = {name: _as_array(value) for name, value in tensors.items()}
+    text = json.dumps(meta, sort_keys=True)
+    digests = {name: _digest({name: array}, "") for name, array in sorted(arrays.items())}
+    document = json.dumps({"format": FORMAT, "sha256": _joint_digest(digests, text), "arrays": digests, "meta": text})
+    with atomic_write(path) as temporary:
+        try:
+            save_file(arrays, temporary, metadata={_KEY: document})
+        except SafetensorError as error:  # raised for a full disk, for example
+            raise OSError(f"could not write {path}: {error}") from error
+
+
+def load_tensors(
+    path: StrPath,
+    schema: Schema | None = None,
+    *,
+    kind: str | None = None,
+    wanted: Callable[[str], bool] | None = None,
+) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Read what :func:`save_tensors` wrote, as NumPy arrays and metadata, checked against ``schema``.
+
+    Names, types and shapes are checked before memory is allocated for an array.
+
+    Args:
+        path: the file.
+        schema: the schema it must match.
+        kind: the kind it must be, if there is no schema.
+        wanted: which arrays to read, by name; all by default. The others are neither read nor checked.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        FileFormatError: the file is truncated, tampered with, not ours, of a later version, or not of this schema.
+    """
+    from safetensors import SafetensorError
+
+    schema = schema or Schema(kind, ANY_TABLE, None)
+    path = check_readable(path)
+    for tries_left in (2, 1, 0):
+        stamp = file_stamp(path)
+        try:
+            return _loaded(path, schema, wanted)
+        except (Mismatch, SafetensorError) as error:
+            if tries_left and stamp != file_stamp(path):
+                continue  # replaced while being read: the header is from one file, the arrays from another
+            if isinstance(error, Mismatch):
+                raise FileFormatError(f"{path} is not a usable file of kind {schema.kind!r}: {error}") from error
+            raise FileFormatError(f"{path} is not a readable safetensors file, or is truncated: {error}") from error
+    raise AssertionError
+
+
+def _loaded(
+    path: Path, schema: Schema, wanted: Callable[[str], bool] | None
+) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    from safetensors import safe_open
+
+    headers, document = _read_header(path)
+    facts = _facts(document, schema)
+    expected = schema.expected(facts)
+    check_headers(headers, expected, schema.sizes(facts))
+    names = [name for name in headers if wanted is None or wanted(name) or document["format"] == _WHOLE]
+    with safe_open(path, framework="numpy") as file:
+        arrays = {name: file.get_tensor(name) for name in names}
+    _check_digests(document, headers, arrays)
+    check_values(arrays, expected)
+    return arrays, facts
+
+
+def file_stamp(path: Path) -> tuple[int, int, int] | None:
+    """Return a value that changes whenever the file is replaced; None if there is no file."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def map_tensor(path: StrPath, schema: Schema) -> tuple[NDArray[Any], dict[str, Any], str]:
+    """Return the only array of a file from :func:`save_tensors`, memory-mapped and read-only; metadata; its SHA-256.
+
+    The whole file is read once, to check it, but not kept in memory.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        FileFormatError: the file is truncated, tampered with, not ours, of a later version, or not of this schema.
+    """
+    path = check_readable(path)
+    try:
+        headers, document = _read_header(path)
+        facts = _facts(document, schema)
+        check_headers(headers, schema.expected(facts), schema.sizes(facts))
+        ((name, (dtype, shape)),) = headers.items()
+        length = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        with path.open("rb") as file:
+            start = 8 + int.from_bytes(file.read(8), "little")
+        if path.stat().st_size != start + length:
+            raise Mismatch("it is truncated, or longer than its header says")
+        array: NDArray[Any] = np.memmap(path, dtype, mode="r", offset=start, shape=shape)
+        _check_digests(document, headers, {name: array})
+    except Mismatch as error:
+        raise FileFormatError(f"{path} is not a usable file of kind {schema.kind!r}: {error}") from error
+    return array, facts, document["sha256"]
+
+
+def write_text(path: StrPath, text: str) -> None:
+    """Write a text file in UTF-8, atomically."""
+    with atomic_write(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: StrPath, value: Any) -> None:
+    """Write a JSON file, atomically; numbers must be finite."""
+    write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+
+def read_json(path: StrPath, fact: Fact) -> Any:
+    """Read a JSON file.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        FileFormatError: it is truncated or corrupt, too large, or does not match ``fact``.
+    """
+    path = check_readable(path)
+    try:
+        if path.stat().st_size > _JSON_BYTES:
+            raise Mismatch(f"it has more than {_JSON_BYTES} bytes")
+        value = parse_json(path.read_text(encoding="utf-8"))
+        fact.check(value, "the document")
+    except (Mismatch, UnicodeDecodeError) as error:
+        raise FileFormatError(f"{path} cannot be used: {error}") from error
+    return value
+
+
+def _read_header(path: Path) -> tuple[dict[str, Header], dict[str, Any]]:
+    """Read the types and shapes of the arrays in a file, and the document that describes them."""
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        if size > min(_HEADER_BYTES, path.stat().st_size):
+            raise Mismatch("its header is longer than the file, or corrupt: is it a safetensors file?")
+        text = file.read(size)
+    try:
+        header = parse_json(text.decode())
+    except UnicodeDecodeError as error:
+        raise Mismatch(f"its header is not text: {error}") from error
+    if (
+        not isinstance(header, dict)
+        or not isinstance(about := header.pop("__metadata__", {}), dict)
+        or _KEY not in about
+    ):
+        raise Mismatch("it was not written by dsal")
+    if len(header) > _ARRAYS:
+        raise Mismatch(f"it has more than {_ARRAYS} arrays")
+    for name, entry in header.items():
+        Text(500).check(name, "the name of an array")
+        _ENTRY.check(entry, f"the header of {name[:80]}")
+    Text(_HEADER_BYTES).check(about[_KEY], "its metadata")
+    document = parse_json(about[_KEY])
+    _DOCUMENT.check(document, "its metadata")
+    return {name: (_TYPES[entry["dtype"]], tuple(entry["shape"])) for name, entry in header.items()}, document
+
+
+def _facts(document: dict[str, Any], schema: Schema) -> dict[str, Any]:
+    if document["format"] not in (_WHOLE, FORMAT):
+        raise Mismatch(f"it has format version {document['format']}; this version of dsal reads {FORMAT}. Upgrade dsal")
+    facts: dict[str, Any] = parse_json(document["meta"])
+    if not isinstance(facts, dict) or schema.kind not in (None, facts.get("kind")):
+        kind = facts.get("kind", "file without a kind") if isinstance(facts, dict) else facts
+        raise Mismatch(f"it holds a {str(kind)[:80]!r}, not a {schema.kind!r}")
+    schema.facts.check({name: value for name, value in facts.items() if name != "kind"}, "its metadata")
+    return facts
+
+
+def _check_digests(document: dict[str, Any], names: Iterable[str], arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Raise :class:`Mismatch` if the document or one of these arrays is not what was written."""
+    if document["format"] == _WHOLE:
+        valid = _digest(arrays, document["meta"]) == document["sha256"]
+    else:
+        digests = document.get("arrays", {})
+        valid = (
+            digests.keys() == set(names)
+            and _joint_digest(digests, document["meta"]) == document["sha256"]
+            and all(_digest({name: array}, "") == digests[name] for name, array in arrays.items())
+        )
+    if not valid:
+        raise Mismatch("it was changed after it was written: its SHA-256 does not match")
+
+
+def _joint_digest(digests: Mapping[str, str], text: str) -> str:
+    """Return the SHA-256 of the metadata and the digests of all arrays."""
+    return hashlib.sha256(json.dumps([text, sorted(digests.items())]).encode()).hexdigest()
+
+
+def _digest(arrays: Mapping[str, NDArray[Any]], text: str) -> str:
+    """Return the SHA-256 of the metadata and every array's name, type, shape and bytes."""
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(f"\0{name}\0{array.dtype.str}\0{array.shape}\0".encode())
+        digest.update(array.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def _as_array(value: NDArray[Any] | Tensor) -> NDArray[Any]:
+    array = value if isinstance(value, np.ndarray) else value.detach().cpu().numpy()
+    return np.ascontiguousarray(array).reshape(array.shape)  # ascontiguousarray alone would turn () into (1,)
+
+
+def _file_type(path: Path) -> str:
+    kinds = (("a folder", path.is_dir()), ("a FIFO", path.is_fifo()), ("a socket", path.is_socket()))
+    return next((name for name, matches in kinds if matches), "a device")

@@ -1,0 +1,22 @@
+"""Models for your own images: a backbone, a classifier and novelty detection in one file.
+
+Names are imported on first use, because most commands need only some of them.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dsal.image_model.answers import Evaluation, Lesson, Prediction, Predictions
+    from dsal.image_model.model import ImageModel
+    from dsal.image_model.transformer import ImageFeatures
+
+__all__ = ["Evaluation", "ImageFeatures", "ImageModel", "Lesson", "Prediction", "Predictions"]
+
+_MODULES = {"ImageFeatures": "dsal.image_model.transformer", "ImageModel": "dsal.image_model.model"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'dsal.image_model' has no attribute {name!r}")
+    return getattr(import_module(_MODULES.get(name, "dsal.image_model.answers")), name)

@@ -1,0 +1,329 @@
+"""Novelty: how unusual an image is compared with the learned images, from additive statistics. No sample is kept.
+
+Two signs of an unknown class are combined:
+
+- the largest logit is small: no class claims the image;
+- the features are far from every class mean, relative to their distance from the overall mean: the relative
+  Mahalanobis distance (Ren et al., 2021), with one covariance within classes and one of all images.
+
+Counts, sums and products of features can be added over phases and merged models, and subtracted, so means and
+covariance are exact in whatever order the data arrive. The reference, i.e. the scores of known images, consists of
+leave-one-out values measured at the time of learning. It is stored as counts on a fixed grid, which can be added too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import LinAlgError, solve_triangular
+
+from dsal.errors import InputError
+from dsal.linalg import lapack
+
+Matrix = NDArray[np.float64]
+Rows = NDArray[np.float32] | NDArray[np.float64]
+DISTANCE_WEIGHT = 0.5  # of the distance relative to the logit, both standardised
+LOGIT_SPREAD, DISTANCE_SPREAD = 3.0, 8.0  # of photographs, relative to normal features of the same covariance
+_LOGITS = np.linspace(-1.0, 2.0, 121)  # grid edges of the largest logit and of the relative distance per feature
+_DISTANCES = np.linspace(-2.0, 2.0, 161)
+
+
+@dataclass(frozen=True, eq=False)
+class ClassStatistics:
+    """Sums over the features of each class, and their products over all classes.
+
+    Attributes:
+        counts: number of rows of each class (c,).
+        sums: sum of their features (c, d).
+        products: X^T X over all rows (d, d).
+    """
+
+    counts: Matrix
+    sums: Matrix
+    products: Matrix
+
+    @classmethod
+    def nothing(cls, features: int) -> ClassStatistics:
+        """Return statistics without classes or rows."""
+        return cls(np.zeros(0), np.zeros((0, features)), np.zeros((features, features)))
+
+    def plus(self, x: Rows, columns: NDArray[np.int64], classes: int, sign: float = 1.0) -> ClassStatistics:
+        """Add rows (``sign=1``) or subtract them (-1).
+
+        Args:
+            x: features (n, d).
+            columns: the class index of each row (n,).
+            classes: the number of classes.
+            sign: 1 or -1.
+        """
+        rows = np.asarray(x, dtype=np.float64)
+        grown = self.grown(classes)
+        sums = grown.sums.copy()
+        np.add.at(sums, columns, sign * rows)
+        counts = grown.counts + sign * np.bincount(columns, minlength=classes)
+        return ClassStatistics(counts, sums, self.products + sign * (rows.T @ rows))
+
+    def merged(self, other: ClassStatistics, columns: NDArray[np.int64], classes: int) -> ClassStatistics:
+        """Return the statistics of both models' rows; ``columns`` are the new indices of the other's classes."""
+        grown = self.grown(classes)
+        counts, sums = grown.counts.copy(), grown.sums.copy()
+        counts[columns] += other.counts
+        sums[columns] += other.sums
+        return ClassStatistics(counts, sums, self.products + other.products)
+
+    def kept(self, columns: NDArray[np.int64]) -> ClassStatistics:
+        """Return the statistics of these classes only; the others must have no rows left."""
+        return ClassStatistics(self.counts[columns], self.sums[columns], self.products)
+
+    def without_class(self, column: int) -> ClassStatistics:
+        """Remove a class whose rows are no longer available, assuming that its scatter is the average of all classes.
+
+        The covariance within classes stays the same, and the overall covariance loses the mean of the class.
+        """
+        mean = self.sums[column] / max(self.counts[column], 1.0)
+        filled = self.counts > 0
+        within = self.products - (self.sums[filled] / self.counts[filled, None]).T @ self.sums[filled]
+        products = self.products - np.outer(mean, self.sums[column])
+        products -= within * (self.counts[column] / self.counts.sum())
+        return ClassStatistics(np.delete(self.counts, column), np.delete(self.sums, column, axis=0), products)
+
+    def sample(self, rows: int, seed: int = 0) -> tuple[Matrix, NDArray[np.int64]]:
+        """Sample features (n, d) as new images might have, and their classes (n,): ``rows`` rows per class.
+
+        Normally distributed with the class means and the covariance within classes; wider for classes with few images.
+        """
+        random, filled = np.random.default_rng(seed), np.flatnonzero(self.counts > 0)
+        means = self.sums[filled] / self.counts[filled, None]
+        spread = np.sqrt(1 + 1 / self.counts[filled])[:, None, None]
+        noise = random.standard_normal((len(filled), rows, means.shape[1])) @ self._within.root
+        x: Matrix = (means[:, None] + spread * noise).reshape(-1, means.shape[1])
+        return x, np.repeat(filled, rows)
+
+    def grown(self, classes: int) -> ClassStatistics:
+        """Extend the statistics to ``classes`` classes; the new ones have no rows."""
+        more = classes - len(self.counts)
+        return ClassStatistics(np.pad(self.counts, (0, more)), np.pad(self.sums, ((0, more), (0, 0))), self.products)
+
+    def distances(self, x: Rows) -> Matrix:
+        """Return the squared distance to the nearest class mean minus that to the overall mean, per feature: (n,)."""
+        return self.relative_distance(x)
+
+    @cached_property
+    def relative_distance(self) -> RelativeDistance:
+        """:meth:`distances` as a function that no longer needs the statistics."""
+        filled, mean = self.counts > 0, self.sums.sum(0) / max(self.counts.sum(), 1.0)
+        within, overall = self._within.inverse(), self._overall.inverse()
+        means = self.sums[filled] / self.counts[filled, None] - mean
+        towards = means @ within
+        return RelativeDistance(mean, within - overall, -2 * towards.T, (towards * means).sum(1))
+
+    def loo_distances(self, x: Rows, columns: NDArray[np.int64]) -> Matrix:
+        """Return :meth:`distances` of added rows, each as if it had not been added; NaN if it is alone in its class."""
+        own = (np.cumsum(self.counts > 0) - 1)[columns]
+        near = self._within.loo_squared(x, own, self.counts[columns]).min(1)
+        far = self._overall.loo_squared(x, np.zeros_like(own), np.full(len(own), self.counts.sum()))[:, 0]
+        relative: Matrix = (near - far) / x.shape[1]
+        return relative
+
+    @cached_property
+    def _within(self) -> _Whitening:
+        """Whitening by the covariance within classes, with the class means."""
+        counts, sums = self.counts[self.counts > 0], self.sums[self.counts > 0]
+        if not len(counts):
+            raise InputError("there are no images to compare with")
+        means = sums / counts[:, None]
+        return _Whitening.shrunk(self.products - means.T @ sums, means, float(counts.sum()))
+
+    @cached_property
+    def _overall(self) -> _Whitening:
+        """Whitening by the covariance of all rows, with their mean."""
+        rows, total = float(self.counts.sum()), self.sums.sum(0)
+        return _Whitening.shrunk(self.products - np.outer(total, total) / rows, total[None] / rows, rows)
+
+
+@dataclass(frozen=True, eq=False)
+class RelativeDistance:
+    """The relative distance as a quadratic function: a few matrix products, however many classes there are.
+
+    With y = x - mu, class means mu_c + mu, and the covariances A within classes and O overall, it is
+    min_c (y - mu_c)^T A^-1 (y - mu_c) - y^T O^-1 y = y^T (A^-1 - O^-1) y + min_c (mu_c^T A^-1 mu_c - 2 y^T A^-1 mu_c).
+
+    Attributes:
+        mean: mu (d,).
+        form: A^-1 - O^-1 (d, d).
+        slopes: -2 A^-1 mu_c in column c (d, c).
+        offsets: mu_c^T A^-1 mu_c (c,).
+    """
+
+    mean: Rows
+    form: Rows
+    slopes: Rows
+    offsets: Rows
+
+    def __call__(self, x: Rows, product: Callable[..., Rows] = np.matmul) -> Matrix:
+        """Return the distances (n,) of rows (n, d), divided by d; ``product`` is the product with the form to use."""
+        y = x - self.mean
+        squared = np.einsum("nd,nd->n", product(y, self.form), y) + (y @ self.slopes + self.offsets).min(1)
+        relative: Matrix = np.asarray(squared, dtype=np.float64) / x.shape[1]
+        return relative
+
+    def single(self) -> RelativeDistance:
+        """Return it in float32: for rows in float32 five times as fast, and exact to 1e-5."""
+        return RelativeDistance(*(np.asarray(part, dtype=np.float32) for part in vars(self).values()))
+
+
+@dataclass(frozen=True, eq=False)
+class _Whitening:
+    """U with U^T U = A, the covariance; the factor of the scatter in A; and the means times U^-1 (c, d)."""
+
+    root: Matrix
+    scale: float
+    means: Matrix
+
+    @classmethod
+    def shrunk(cls, scatter: Matrix, means: Matrix, rows: float) -> _Whitening:
+        """Return the whitening of A = (1 - rho) S / (n - c) + rho t I.
+
+        Here rho = d / (n + d), and t is the mean variance of a feature.
+        """
+        size, degrees = len(scatter), max(rows - len(means), 1.0)
+        rho = size / (rows + size)
+        level = float(np.trace(scatter)) / degrees / size
+        scale = (1 - rho) / degrees
+        root = np.asfortranarray(scale * scatter + np.eye(size) * (rho * level if level > 0 else 1.0))
+        if not lapack.cholesky_(root):
+            raise LinAlgError("not positive definite")
+        root = np.asfortranarray(np.triu(root))
+        return cls(root, scale, _whitened(root, means))
+
+    def inverse(self) -> Matrix:
+        """Return A^-1 (d, d)."""
+        upper = np.array(self.root, order="F")
+        lapack.inverse_(upper)
+        inverse: Matrix = np.triu(upper) + np.triu(upper, 1).T
+        return inverse
+
+    def loo_squared(self, x: Rows, own: NDArray[np.int64], counts: Matrix) -> Matrix:
+        """Return squared distances (n, c) to the means, each row left out of the covariance and of its own mean.
+
+        NaN if it is alone there.
+
+        Without a row x, the mean mu of n rows becomes mu - r / (n - 1) and the scatter S - k r r^T, with
+        r = x - mu and k = n / (n - 1): a rank-one change, so the existing factor is enough (Sherman-Morrison).
+
+        Args:
+            x: features (n, d).
+            own: index of the mean that each row belongs to (n,).
+            counts: number of rows of that mean (n,).
+        """
+        rows = _whitened(self.root, x)
+        residue = rows - self.means[own]
+        length = (residue**2).sum(1)
+        alone = counts < 1.5
+        k = counts / np.where(alone, 1.0, counts - 1)
+        left = 1 - self.scale * k * length
+        towards = (residue * rows).sum(1)[:, None] - residue @ self.means.T  # r^T A^-1 (x - mu_j)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            squared: Matrix = self._between(rows) + (self.scale * k / left)[:, None] * towards**2
+            squared[np.arange(len(rows)), own] = k**2 * length / left
+        squared[alone | (left <= 0)] = np.nan
+        return squared
+
+    def _between(self, rows: Matrix) -> Matrix:
+        """Return squared distances (n, c) between whitened rows and means."""
+        products = rows @ self.means.T
+        squared = (rows**2).sum(1)[:, None] - 2 * products + (self.means**2).sum(1)
+        positive: Matrix = np.maximum(squared, 0.0)  # rounding can make small values negative
+        return positive
+
+
+@dataclass(frozen=True, eq=False)
+class NoveltyReference:
+    """Scores of images of known classes, as counts on a grid of largest logit x distance."""
+
+    counts: Matrix
+
+    @classmethod
+    def nothing(cls) -> NoveltyReference:
+        """Return a reference without images."""
+        return cls(np.zeros((len(_LOGITS) - 1, len(_DISTANCES) - 1)))
+
+    def plus(self, logits: Matrix, distances: Matrix) -> NoveltyReference:
+        """Add images by their largest logits (n,) and distances (n,), both leave-one-out; NaNs are ignored."""
+        known = np.isfinite(logits) & np.isfinite(distances)
+        cells = _cells(logits[known], _LOGITS), _cells(distances[known], _DISTANCES)
+        counts = self.counts.copy()
+        np.add.at(counts, cells, 1.0)
+        return NoveltyReference(counts)
+
+    def merged(self, other: NoveltyReference) -> NoveltyReference:
+        """Return the reference of both models together."""
+        return NoveltyReference(self.counts + other.counts)
+
+    @classmethod
+    def estimated(cls, logits: Matrix, distances: Matrix, images: float) -> NoveltyReference:
+        """Estimate the reference from largest logits (n,) and distances (n,) of :meth:`ClassStatistics.sample`.
+
+        Photographs vary more than a normal distribution, so deviations from the mean are scaled by factors measured
+        on real images.
+        """
+        wide = [
+            values.mean() + factor * (values - values.mean())
+            for values, factor in ((logits, LOGIT_SPREAD), (distances, DISTANCE_SPREAD))
+        ]
+        found = cls.nothing().plus(*wide)
+        return cls(found.counts * (images / max(found.counts.sum(), 1.0)))
+
+    def score(self, logits: Matrix, distances: Matrix) -> Matrix:
+        """Return scores (n,), larger for more unusual images: distance and negative logit, standardised and added."""
+        logit, distance = self._standard
+        score: Matrix = DISTANCE_WEIGHT * (distances - distance[0]) / distance[1] - (logits - logit[0]) / logit[1]
+        return score
+
+    def novelty(self, logits: Matrix, distances: Matrix) -> Matrix:
+        """Return the fraction of known images that look less unusual (n,), 0 to 1; NaN if there is no reference yet."""
+        if not self.counts.any():
+            return np.full(len(logits), np.nan)
+        share: Matrix = np.interp(self.score(logits, distances), *self._known, left=0.0, right=1.0)
+        return share
+
+    @cached_property
+    def _standard(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        """Mean and standard deviation of the largest logits, and of the distances."""
+        return _moments(self.counts.sum(1), _LOGITS), _moments(self.counts.sum(0), _DISTANCES)
+
+    @cached_property
+    def _known(self) -> tuple[Matrix, Matrix]:
+        """Scores of the known images, ascending, and the fraction of images below each."""
+        row, column = np.nonzero(self.counts)
+        known = self.score(_centres(_LOGITS)[row], _centres(_DISTANCES)[column])
+        order = np.argsort(known, kind="stable")
+        weight = self.counts[row, column][order]
+        return known[order], (np.cumsum(weight) - weight / 2) / weight.sum()
+
+
+def _whitened(root: Matrix, x: Rows) -> Matrix:
+    white: Matrix = solve_triangular(root, np.asarray(x, dtype=np.float64).T, trans="T", check_finite=False).T
+    return white
+
+
+def _cells(values: Matrix, edges: Matrix) -> NDArray[np.int64]:
+    """Return the grid cell of each value; the outermost cells are unbounded."""
+    return np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(edges) - 2)
+
+
+def _centres(edges: Matrix) -> Matrix:
+    centres: Matrix = (edges[1:] + edges[:-1]) / 2
+    return centres
+
+
+def _moments(counts: Matrix, edges: Matrix) -> tuple[float, float]:
+    """Return mean and standard deviation of grid counts; the latter is at least the width of a cell."""
+    centres = _centres(edges)
+    mean = float(counts @ centres / counts.sum())
+    variance = float(counts @ (centres - mean) ** 2 / counts.sum())
+    return mean, max(variance**0.5, float(edges[1] - edges[0]))

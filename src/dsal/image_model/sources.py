@@ -1,0 +1,95 @@
+"""Normalise the images that users pass, with or without labels, and compute keys that identify them.
+
+An image is a path, the bytes of an image file, a Pillow image, or pixels: a uint8 array (h, w), (h, w, 3) or (h, w, 4).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from os import PathLike, cpu_count
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from dsal.data.images.decode import ImageSource, checked_source
+from dsal.data.images.labelled_files import ImageFiles, find_images, read_files
+from dsal.data.images.zip_archive import ZipImage
+from dsal.errors import FileFormatError, InputError
+from dsal.files.store import StrPath, check_readable
+
+Images: TypeAlias = "StrPath | ImageSource | Iterable[StrPath | ImageSource] | NDArray[np.uint8]"
+Labelled: TypeAlias = (
+    "StrPath | ImageFiles[Path] | ImageFiles[ZipImage] | "
+    "tuple[Iterable[StrPath | ImageSource] | NDArray[np.uint8], Sequence[str]]"
+)
+KEY_BYTES = 16
+
+
+@dataclass(frozen=True)
+class LabelledImages:
+    """Images with their labels, none of them opened yet."""
+
+    images: tuple[ImageSource, ...]
+    labels: tuple[str, ...]
+
+    def take(self, rows: Iterable[int]) -> LabelledImages:
+        """Return the images at ``rows``."""
+        chosen = list(rows)
+        return LabelledImages(tuple(self.images[row] for row in chosen), tuple(self.labels[row] for row in chosen))
+
+
+def labelled_images(source: Labelled) -> LabelledImages:
+    """List images of ``FOLDER/<class>/*``, a zip of it, a CSV of paths and labels, ImageFiles, or (images, labels)."""
+    if isinstance(source, ImageFiles):
+        return LabelledImages(source.paths, source.labels)
+    if isinstance(source, (str, PathLike)):
+        files = read_files(Path(source))
+        return LabelledImages(files.paths, files.labels)
+    if not isinstance(source, tuple) or len(source) != 2 or any(isinstance(part, (str, bytes)) for part in source):
+        raise InputError("labelled images must be a folder, a zip, a CSV, or a tuple (images, labels)")
+    images, labels = tuple(map(checked_source, source[0])), tuple(map(str, source[1]))
+    if len(images) != len(labels):
+        raise InputError(f"expected one label for each image, got {len(images)} images and {len(labels)} labels")
+    if not images:
+        raise InputError("there are no images to learn from")
+    return LabelledImages(images, labels)
+
+
+def unlabelled_images(images: Images) -> tuple[ImageSource, ...]:
+    """Return the images as a tuple; folders are replaced by all images below them."""
+    single = isinstance(images, (str, PathLike, bytes, Image.Image)) or (
+        isinstance(images, np.ndarray) and images.ndim < 4 and images.dtype.kind not in "OU"  # not an array of paths
+    )
+    found: list[ImageSource] = []
+    for item in [images] if single else images:  # type: ignore[union-attr]
+        if isinstance(item, (str, PathLike)):
+            found += find_images([Path(item)])
+        else:
+            found.append(checked_source(item))
+    return tuple(found)
+
+
+def content_keys(images: Sequence[ImageSource]) -> list[bytes | None]:
+    """Return a key for each image: a hash of the file's bytes or of the pixels; None for a file that cannot be read."""
+    with ThreadPoolExecutor(cpu_count()) as pool:
+        return list(pool.map(_key, images))
+
+
+def _key(image: ImageSource) -> bytes | None:
+    if isinstance(image, Path | ZipImage):
+        try:
+            content = (image if isinstance(image, ZipImage) else check_readable(image)).read_bytes()
+        except (OSError, FileFormatError):
+            return None
+    elif isinstance(image, bytes):
+        content = image
+    else:
+        pixels = np.ascontiguousarray(image)
+        content = f"{pixels.shape} {pixels.dtype}".encode() + pixels.tobytes()
+    return hashlib.sha256(content).digest()[:KEY_BYTES]

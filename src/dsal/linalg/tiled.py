@@ -1,0 +1,185 @@
+"""Linear algebra in tiles on several threads, with the same results for any number of threads.
+
+Squares are column-major; of a square only the triangle on and above the diagonal is read or written. The shapes of
+tiles depend only on the shapes of the matrices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from threading import Event
+
+import numpy as np
+
+from dsal.linalg import lapack
+from dsal.linalg.lapack import Array
+from dsal.linalg.threads import Task, workers
+
+_TILE = 256  # columns, and rows, of a tile: large enough for BLAS, small enough for two threads at d_B = 1,024
+_PANEL, _BLOCK = 128, 32  # columns folded into a factor at once, and per block of reflectors: measured
+_SOLVED = 64  # right-hand sides solved at once, at most
+
+
+def spans(start: int, stop: int, step: int = _TILE) -> list[slice]:
+    """Cut a range into slices of ``step``; the last may be smaller."""
+    return [slice(first, min(first + step, stop)) for first in range(start, stop, step)]
+
+
+def product(a: Array, b: Array) -> Array:
+    """Return A B, column-major, for A (n x k) and B (k x m) of any memory layout."""
+    left, way_a = _operand(a)
+    right, way_b = _operand(b)
+    c = np.empty((len(a), b.shape[1]), dtype=a.dtype, order="F")
+    if not a.shape[1]:
+        c[:] = 0.0
+    elif c.size:
+        tiles = [(rows, columns) for columns in spans(0, c.shape[1]) for rows in spans(0, len(c))]
+        tasks: list[Task] = [
+            partial(
+                lapack.product_,
+                c[rows, columns],
+                left[:, rows] if way_a == b"T" else left[rows],
+                right[columns] if way_b == b"T" else right[:, columns],
+                ways=way_a + way_b,
+            )
+            for rows, columns in tiles
+        ]
+        with workers() as pool:
+            pool.run(tasks)
+    return c
+
+
+def add_rows_(g: Array, x: Array, sign: float) -> None:
+    """G <- G + sign X^T X, for X (n x d)."""
+    operand, way = _operand(x)
+
+    def rows_of(columns: slice) -> Array:
+        return operand[columns] if way == b"T" else operand[:, columns]
+
+    def tile(rows: slice, columns: slice) -> None:
+        if rows == columns:
+            lapack.symmetric_product_(g[rows, columns], rows_of(rows), sign, way=_flipped(way))
+        else:
+            lapack.product_(g[rows, columns], rows_of(rows), rows_of(columns), sign, 1.0, _flipped(way) + way)
+
+    _each_tile(len(g), tile)
+
+
+def add_factor_(g: Array, u: Array) -> None:
+    """G <- G + U^T U."""
+
+    def tile(rows: slice, columns: slice) -> None:
+        left = np.asfortranarray(np.triu(u[: rows.stop, rows], -rows.start))
+        if rows == columns:
+            lapack.symmetric_product_(g[rows, columns], left)
+        else:
+            lapack.product_(g[rows, columns], left, u[: rows.stop, columns], beta=1.0, ways=b"TN")
+
+    _each_tile(len(g), tile)
+
+
+def unfactor_(u: Array) -> None:
+    """U <- U^T U, from the bottom up: rows of the result need their own rows of U and those above."""
+
+    def tile(rows: slice, columns: slice, corner: Array) -> None:
+        block, above = u[rows, columns], slice(rows.start)
+        if rows == columns:
+            lapack.symmetric_product_(block, corner, beta=0.0)
+            lapack.symmetric_product_(block, u[above, rows])
+        else:
+            lapack.times_factor_(block, corner)
+            lapack.product_(block, u[above, rows], u[above, columns], beta=1.0, ways=b"TN")
+
+    with workers() as pool:
+        for rows in reversed(spans(0, len(u))):
+            corner = np.asfortranarray(np.triu(u[rows, rows]))
+            pool.run([partial(tile, rows, columns, corner) for columns in (rows, *spans(rows.stop, len(u)))])
+
+
+def factor_(g: Array) -> bool:
+    """G <- U with U^T U = G, row after row of tiles; return whether G is positive definite."""
+
+    def corner(rows: slice, done: Event) -> None:
+        try:
+            block = g[rows, rows]
+            lapack.symmetric_product_(block, g[: rows.start, rows], -1.0)
+            positive.append(lapack.cholesky_(block))
+        finally:
+            done.set()
+
+    def tile(rows: slice, columns: slice, done: Event) -> None:
+        above = slice(rows.start)
+        lapack.product_(g[rows, columns], g[above, rows], g[above, columns], -1.0, 1.0, b"TN")
+        done.wait()
+        lapack.solve_factor_(g[rows, columns], g[rows, rows], b"T")
+
+    positive: list[bool] = []
+    with workers() as pool:
+        for rows in spans(0, len(g)):
+            done = Event()
+            tiles = [partial(tile, rows, columns, done) for columns in spans(rows.stop, len(g))]
+            pool.run([partial(corner, rows, done), *tiles])
+            if not positive[-1]:
+                return False
+    return True
+
+
+def fold_in_(u: Array, x: Array) -> None:
+    """U <- the triangular factor of [U; X], for X (n x d), column-major, which is destroyed.
+
+    While the reflectors of one panel of columns are applied to the columns on its right, those of the next panel are
+    computed.
+    """
+    block = 16 if len(x) < 64 else _BLOCK
+    panels = spans(0, len(u), _PANEL)
+    factors = [np.empty((min(block, p.stop - p.start), p.stop - p.start), order="F") for p in panels]
+
+    def reflect(number: int, columns: slice) -> None:
+        panel = panels[number]
+        lapack.reflect_(u[panel, columns], x[:, columns], x[:, panel], factors[number])
+
+    def advance(number: int) -> None:
+        panel = panels[number]
+        if number:
+            reflect(number - 1, panel)
+        lapack.fold_in_(u[panel, panel], x[:, panel], factors[number])
+
+    with workers() as pool:
+        advance(0)
+        for number in range(len(panels) - 1):
+            rest = spans(panels[number + 1].stop, len(u))
+            pool.run([partial(advance, number + 1), *(partial(reflect, number, columns) for columns in rest)])
+
+
+def solve_(u: Array, b: Array) -> None:
+    """B <- (U^T U)^-1 B, for B (d x m), column-major."""
+
+    def tile(columns: slice) -> None:
+        lapack.solve_factor_(b[:, columns], u, b"T")
+        lapack.solve_factor_(b[:, columns], u, b"N")
+
+    count = b.shape[1]
+    tiles = max(-(-count // _SOLVED), 1)
+    with workers() as pool:
+        pool.run([partial(tile, columns) for columns in spans(0, count, max(-(-count // tiles), 1))])
+
+
+def _each_tile(d: int, tile: Callable[[slice, slice], None]) -> None:
+    """Call ``tile(rows, columns)`` for each tile of a d x d triangle."""
+    cuts = spans(0, d, _TILE * (1 + (d >= 4096) + (d >= 8192)))  # measured: larger ones are faster
+    with workers() as pool:
+        pool.run([partial(tile, rows, columns) for columns in cuts for rows in cuts if rows.start <= columns.start])
+
+
+def _operand(matrix: Array) -> tuple[Array, bytes]:
+    """Return a matrix for Fortran: column-major memory, and whether that memory holds its transpose (T) or not (N)."""
+    if matrix.flags.f_contiguous:
+        return matrix, b"N"
+    if matrix.flags.c_contiguous:
+        return matrix.T, b"T"
+    return np.asfortranarray(matrix), b"N"
+
+
+def _flipped(way: bytes) -> bytes:
+    return b"N" if way == b"T" else b"T"

@@ -1,0 +1,82 @@
+"""Ridge regression on relu(x P) whose penalty may change between phases: it keeps sums and factors them again.
+
+A :class:`~dsal.analytic.ridge.Ridge` is cheaper, but its stored factor includes the penalty. Here the sums are
+G = sum of X^T X, a triangle packed into d (d + 1) / 2 numbers, and Q = sum of X^T Y (d x classes), in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dsal.base.memory import require
+from dsal.errors import InputError
+from dsal.linalg.backend import Backend, LinAlgError
+from dsal.methods.closed_form.kit.array_method import Array, Labels
+
+_BLOCK_BYTES = 2**25  # size of a block of expanded rows
+
+
+def relu_blocks(X: Array, projection: Array, backend: Backend) -> Iterator[tuple[slice, Tensor]]:
+    """Yield relu(X P) of X (n, d_in) with P (d_in, d) in blocks of rows: (slice of rows, their expansion)."""
+    p = torch.from_numpy(projection).to(backend.device)
+    step = max(_BLOCK_BYTES // (8 * projection.shape[1]), 64)
+    for start in range(0, len(X), step):
+        rows = torch.from_numpy(np.asarray(X[start : start + step], dtype=np.float64)).to(backend.device)
+        yield slice(start, start + step), backend.product(rows, p).relu_()
+
+
+def add_rows(
+    gram: Array, targets: Array, X: Array, y: Labels, weight: Array, projection: Array, backend: Backend
+) -> tuple[Array, Array]:
+    """Return G and Q with rows X (n, d_in) of classes y (n,) added, each multiplied by its weight (n,).
+
+    ``targets`` must have a column for each class; ``gram`` and ``targets`` are not changed.
+    """
+    size = projection.shape[1]
+    require(2 * backend.squares * 8 * size**2, backend.device, f"ridge regression with expansion_size={size}")
+    square = backend.unpack(gram, size) if gram.size else backend.square(size)
+    sums = torch.tensor(targets, device=backend.device)
+    roots = torch.from_numpy(np.sqrt(weight)).to(backend.device)[:, None]
+    for rows, x in relu_blocks(X, projection, backend):
+        x *= roots[rows]
+        sums += backend.product(x.T, roots[rows] * one_hot(y[rows], sums.shape[1], backend))
+        backend.add_rows_to_gram_(square, x)
+    return backend.pack(square), sums.cpu().numpy()
+
+
+def solve(gram: Array, targets: Array, penalty: float, backend: Backend) -> Tensor:
+    """Return W = (G + penalty I)^-1 Q, (d x classes).
+
+    Raises:
+        InputError: the penalty is too small for float64.
+    """
+    try:
+        factor = factored(backend.unpack(gram, len(targets)), penalty, backend)
+    except LinAlgError as error:
+        raise InputError(f"a ridge penalty of {penalty:g} is too small for these features: raise it") from error
+    return backend.solve(factor, torch.from_numpy(targets).to(backend.device))
+
+
+def relu_scores(X: Array, projection: Array, weights: Tensor, backend: Backend) -> Array:
+    """Return relu(X P) W for X (n, d_in): (n, classes)."""
+    scores = np.empty((len(X), weights.shape[1]))
+    for rows, x in relu_blocks(X, projection, backend):
+        scores[rows] = backend.product(x, weights).cpu().numpy()
+    return scores
+
+
+def factored(square: Tensor, penalty: float, backend: Backend) -> Tensor:
+    """Replace the square (d x d) by the triangular factor of square + penalty I, in place, and return it."""
+    square.diagonal().add_(penalty)
+    backend.factor_(square)
+    return square
+
+
+def one_hot(y: Labels, classes: int, backend: Backend) -> Tensor:
+    """Return the one-hot encoding of labels y (n,): (n x classes), float64."""
+    labels = torch.from_numpy(y).to(backend.device)
+    return (labels[:, None] == torch.arange(classes, device=backend.device)).double()

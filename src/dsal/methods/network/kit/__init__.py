@@ -1,0 +1,1 @@
+"""Building blocks of methods that train a network in every phase: a growing network, exemplars, losses, one loop."""

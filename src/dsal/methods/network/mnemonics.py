@@ -1,0 +1,85 @@
+"""Mnemonics: exemplars whose pixels are learned (Liu et al., CVPR 2020), on LUCIR."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.optim import SGD
+
+from dsal.data.samples import ImageData, Samples
+from dsal.methods.contract import Phase
+from dsal.methods.network.lucir import LUCIR
+from dsal.training.fit import augmented
+from dsal.training.sample import seed_of
+
+
+@dataclass(kw_only=True, eq=False)
+class Mnemonics(LUCIR):
+    """LUCIR with new exemplars optimised so that their means classify the images of the phase.
+
+    There are two alternating levels. The phase trains the network with the exemplars fixed. Then, with the network
+    fixed, SGD on the pixels of the exemplars of new classes, which start as the herded images, minimises
+    CE(cos(f(x), m), y) over augmented images of the phase and old exemplars, where m_c is the mean feature of the
+    exemplars of a class. It stores the network and the exemplars, as bytes: at the published rate many pixels end
+    where they began.
+
+    This follows the published code. It replaces the paper's inner level, a model trained on the exemplars alone, by
+    their means, and does not change old exemplars again.
+
+    Args:
+        pixel_epochs: passes over the images of a phase.
+        pixel_lr: learning rate of the normalised pixels.
+    """
+
+    pixel_epochs: int = 1
+    pixel_lr: float = 1e-5
+
+    def _keep(self, phase: Phase) -> None:
+        samples = self._with_exemplars(phase)
+        super()._keep(phase)
+        if self.exemplars.data is not None and self.pixel_epochs and self.pixel_lr:
+            self.exemplars.data = self._learn_pixels(self.exemplars.data, samples, phase.index)
+
+    def _learn_pixels(self, kept: ImageData, samples: Samples, phase: int) -> ImageData:
+        """Return the exemplars, with those of new classes optimised."""
+        network = self.network.eval().requires_grad_(False)
+        new = kept.labels >= self._classes
+        images, targets = kept.images[new].to(self._device), (kept.labels[new] - self._classes).to(self._device)
+        pixels = network.normalise(images).requires_grad_(True)
+        optimiser = SGD([pixels], self.pixel_lr, 0.9, weight_decay=5e-4)
+        old = kept.take(torch.nonzero(~new).flatten())
+        known = class_means(self.features_of(old), old.labels.to(self._device)) if len(old) else None
+        recipe, seed = self._recipe(self.pixel_epochs, len(samples)), seed_of(self.seed, 700_000 + phase)
+        for epoch in range(self.pixel_epochs):
+            generator = torch.Generator().manual_seed(seed_of(seed, epoch))
+            order = torch.randperm(len(samples), generator=generator).to(samples.labels.device)
+            for batch, labels in samples.batches(recipe.batch_size, order):
+                with torch.no_grad():
+                    x = network.normalise(augmented(batch.to(self._device), recipe, generator))
+                    features = network.features(x)[0]
+                means = class_means(network.features(pixels)[0], targets)
+                loss = nearest_mean_loss(
+                    features, labels.to(self._device), means if known is None else torch.cat([known, means])
+                )
+                optimiser.zero_grad()
+                loss.backward()
+                optimiser.step()
+        network.requires_grad_(True)
+        values = (pixels.detach() * network.pixel_std + network.pixel_mean) * 255
+        changed = kept.images.clone()
+        changed[new] = values.round().clamp(0, 255).to(torch.uint8).cpu().contiguous()
+        return ImageData(changed, kept.labels)
+
+
+def class_means(features: Tensor, labels: Tensor) -> Tensor:
+    """Return the mean feature (classes, d) of each class; labels (n,) of features (n, d) start at 0, without gaps."""
+    return torch.stack([features[labels == label].mean(dim=0) for label in range(int(labels.max()) + 1)])
+
+
+def nearest_mean_loss(features: Tensor, labels: Tensor, means: Tensor) -> Tensor:
+    """Return -log softmax(cos(f, m))_y (Mnemonics), for features (n, d), labels (n,) and class means (classes, d)."""
+    cosines = functional.linear(functional.normalize(features), functional.normalize(means))
+    return functional.cross_entropy(cosines, labels)

@@ -1,0 +1,98 @@
+"""PODNet: pooled outputs distillation (Douillard et al., ECCV 2020)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from sklearn.cluster import KMeans
+from torch import Tensor
+from torch.nn import functional
+
+from dsal.methods.contract import Phase
+from dsal.methods.network.kit.growing_network import Output
+from dsal.methods.network.kit.heads import ProxyHead
+from dsal.methods.network.kit.losses import less_forget, nca, pod_spatial
+from dsal.methods.network.kit.replay import ReplayMethod
+from dsal.methods.network.kit.stages import Stage
+from dsal.training.fit import Batch, Forward
+
+
+@dataclass(kw_only=True, eq=False)
+class PODNet(ReplayMethod):
+    """Several proxies per class, distillation of the maps at all depths, and proxies tuned on a balanced set.
+
+    L = NCA(o, y) + sqrt(classes / new) (spatial POD(maps, before) + flat (1 - cos(f, f_before))). Old proxies are
+    frozen; new ones start as the k-means centres of their class. Then all proxies are trained on only the exemplars
+    of old and new classes. It stores the network and the exemplars.
+
+    Unlike the published code, maps and features are taken after the ReLU of the network that all methods share, at
+    three depths rather than four; gradients are not clamped to +-5; images get no colour jitter; and the statistics of
+    batch normalisation are frozen while proxies are tuned.
+
+    Args:
+        proxies: proxies per class.
+        spatial: weight of the distance between maps, before it grows with the number of classes.
+        flat: weight of the distance between features, likewise.
+        tune_epochs: passes over the balanced set.
+        tune_lr: learning rate on the balanced set.
+    """
+
+    milestones: tuple[float, ...] = ()
+    proxies: int = 10
+    spatial: float = 3.0
+    flat: float = 1.0
+    tune_epochs: int = 20
+    tune_lr: float = 0.05
+
+    head = "proxies"
+    has_teacher = True
+
+    def _head_options(self) -> dict[str, Any]:
+        return {"proxies": self.proxies}
+
+    def _begin(self, phase: Phase) -> None:
+        head = cast(ProxyHead, self.network.head)
+        rows = functional.normalize(self.features_of(phase.samples)).cpu()
+        new = range(head.classes - head.groups[-1], head.classes)
+        centres = [_centres(rows[phase.samples.labels.cpu() == label], self.proxies, self.seed) for label in new]
+        head.imprint(torch.cat(centres).to(self._device))
+
+    def _freeze(self) -> None:
+        super()._freeze()
+        self.network.head.freeze_old()
+
+    def _loss(self, now: Output, before: Output | None, labels: Tensor, known: int) -> Tensor:
+        loss = nca(now.logits, labels)
+        if before is None:
+            return loss
+        growth = math.sqrt(now.logits.shape[1] / (now.logits.shape[1] - known))
+        spatial = self.spatial * pod_spatial(now.maps, before.maps)
+        return loss + growth * (spatial + self.flat * less_forget(now.features, before.features))
+
+    def _begin_stage(self, number: int, phase: Phase) -> None:
+        if number == 1:
+            self._keep(phase)
+
+    def _stage(self, number: int, phase: Phase, epochs: int) -> Stage | None:
+        balanced = self.exemplars.data
+        if number == 1 and self._classes and balanced is not None:
+            recipe = {"lr": self.tune_lr, "milestones": (1.0,)}  # a constant learning rate
+            head = self.network.head
+            return Stage(self.tune_epochs, balanced, loss=self._tuning_loss, trained=head.weights, recipe=recipe)
+        return super()._stage(number, phase, epochs)
+
+    def _tuning_loss(self, forward: Forward, batch: Batch) -> tuple[Tensor, int]:
+        self.network.body.eval()
+        labels = batch.labels[batch.mine]
+        logits = forward(self.network.normalise(batch.images[batch.mine])).logits
+        return nca(logits, labels), int((logits.argmax(1) == labels).sum())
+
+
+def _centres(rows: Tensor, count: int, seed: int) -> Tensor:
+    """Return the cluster centres (count, d) of directions (n, d), repeated if there are fewer rows than clusters."""
+    clusters = KMeans(min(count, len(rows)), n_init=1, random_state=seed).fit(rows.numpy())
+    centres = torch.from_numpy(clusters.cluster_centers_).float()
+    return centres[torch.arange(count) % len(centres)]

@@ -1,0 +1,102 @@
+"""R-EWC: elastic weight consolidation in rotated parameter space (Liu et al., ICPR 2018)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from dsal.methods.contract import Phase
+from dsal.methods.network.ewc import EWC
+
+IN, OUT = "in", "out"
+
+
+@dataclass(kw_only=True, eq=False)
+class REWC(EWC):
+    """EWC with the importance of convolutions measured in coordinates where their Fisher matrix is nearly diagonal.
+
+    A convolution W (out, in, h, w) becomes W' = U_out^T W U_in, with U_in the eigenvectors of E[x x^T] for its input x
+    and U_out those of E[g g^T] for the gradient g of its output, over channels, at the end of a phase. Then
+    L = CE(o[new], y) + strength sum_i F'_i (theta'_i - theta'*_i)^2 / 2. SGD takes the same steps in both coordinates:
+    the network itself is unchanged. Normalisations, grouped convolutions and the head are as in EWC.
+
+    Unlike the published code (RotateNetworks), g is rotated so that its moments become diagonal (there by the
+    transpose, which leaves them as mixed as before); the Fisher matrix is EWC's, with its clip, of batches and true
+    labels (there of single images and labels drawn from the network); and the importance of earlier phases is carried
+    over (there it is dropped): when the coordinates change, F' becomes the diagonal of the old quadratic form in the
+    new ones. It stores what EWC does and two square matrices for each convolution: no image.
+
+    Args:
+        clip: largest importance of a weight. Rotations concentrate it, and EWC's 1e-4 would cut off most of it; 1e-2 is
+            1 / (lr strength), where one SGD step leads straight back to the old weight.
+    """
+
+    clip: float = 1e-2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._rotations: dict[str, tuple[Tensor, Tensor]] = {}  # U_in (in, in) and U_out (out, out) by parameter
+
+    def _end(self, phase: Phase) -> None:
+        before, self._rotations = self._rotations, self._rotations_of(phase)
+        for name, (old_in, old_out) in before.items():
+            new_in, new_out = self._rotations[name]
+            self._importance[name] = carried(self._importance[name], old_in.T @ new_in, old_out.T @ new_out)
+        super()._end(phase)
+
+    def _turned(self, name: str, values: Tensor) -> Tensor:
+        return rotated(values, *self._rotations[name]) if name in self._rotations else values
+
+    def _rotations_of(self, phase: Phase) -> dict[str, tuple[Tensor, Tensor]]:
+        """Return U_in and U_out of every convolution, at the end of a phase."""
+        network = self.network.eval()
+        convolutions = {name: own for name, own in network.named_modules() if isinstance(own, nn.Conv2d)}
+        layers = {f"{name}.weight": own for name, own in convolutions.items() if own.groups == 1}
+        sums: dict[tuple[str, str], Tensor] = {}
+        seen: dict[str, tuple[Tensor, Tensor]] = {}  # input and output of a layer
+
+        def record(name: str) -> torch.utils.hooks.RemovableHandle:
+            return layers[name].register_forward_hook(lambda _, x, y: seen.update({name: (x[0], y)}))
+
+        hooks = [record(name) for name in layers]
+        try:
+            for images, labels in phase.samples.batches(self.fisher_batch):
+                logits = network(network.normalise(images.to(self._device))).logits
+                loss = functional.cross_entropy(logits, labels.to(self._device), reduction="sum")
+                gradients = torch.autograd.grad(loss, [seen[name][1] for name in layers])
+                for name, gradient in zip(layers, gradients, strict=True):
+                    for side, maps in ((IN, seen[name][0]), (OUT, gradient)):
+                        rows = maps.detach().transpose(0, 1).flatten(1).double()  # (channels, positions)
+                        sums[name, side] = rows @ rows.T + sums.get((name, side), 0.0)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        # in the layout that a restored state has: another one would be rounded differently
+        bases = {key: torch.linalg.eigh(total).eigenvectors.float().contiguous() for key, total in sums.items()}
+        return {name: (bases[name, IN], bases[name, OUT]) for name in layers}
+
+    def _extra(self) -> dict[str, Tensor]:
+        both = {IN: 0, OUT: 1}
+        kept = {f"{side}.{name}": us[at] for name, us in self._rotations.items() for side, at in both.items()}
+        return {**super()._extra(), **kept}
+
+    def _restore_extra(self, extra: dict[str, Tensor]) -> None:
+        super()._restore_extra(extra)
+        names = [name.removeprefix(f"{IN}.") for name in extra if name.startswith(f"{IN}.")]
+        self._rotations = {name: (extra[f"{IN}.{name}"], extra[f"{OUT}.{name}"]) for name in names}
+
+
+def rotated(weights: Tensor, u_in: Tensor, u_out: Tensor) -> Tensor:
+    """Return U_out^T W U_in at every position of kernels W (out, in, h, w)."""
+    return torch.einsum("oihw,ok,il->klhw", weights, u_out, u_in)
+
+
+def carried(importance: Tensor, turn_in: Tensor, turn_out: Tensor) -> Tensor:
+    """Return the diagonal, in new coordinates, of the quadratic form diag(F) (out, in, h, w), given U_old^T U_new.
+
+    F''_kl = sum_oi F'_oi (turn_out_ok turn_in_il)^2: its sum does not change.
+    """
+    return rotated(importance, turn_in**2, turn_out**2)

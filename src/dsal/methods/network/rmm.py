@@ -1,0 +1,155 @@
+"""RMM: reinforced memory management (Liu et al., NeurIPS 2021), on iCaRL and on PODNet with AANets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from dsal.base.progress import Progress
+from dsal.data.samples import Samples
+from dsal.errors import InputError
+from dsal.methods.contract import Phase
+from dsal.methods.network.aanets import PODNetAANets
+from dsal.methods.network.icarl import ICaRL
+from dsal.methods.network.kit.policy import Action, Policy, learn_policy, tilted
+from dsal.methods.network.kit.replay import ReplayMethod
+from dsal.training.sample import seed_of
+
+PUBLISHED = {
+    5: (0.8, 0.8, 0.6, 0.6, 0.6, 0.6),
+    10: (0.7,) * 5 + (0.6,) * 4 + (0.7,) * 2,
+    25: (0.7,) * 10 + (0.8,) * 5 + (0.9,) * 11,
+}
+"""m by phase, for K phases of CIFAR-100 after 50 base classes, as published for PODNet with AANets (c is 0 there)."""
+
+
+@dataclass(kw_only=True, eq=False)
+class RMM(ReplayMethod):
+    """A memory that trades room for new images against exemplars, by two actions per phase.
+
+    The memory of a phase has room for the exemplars of the underlying method and for all new images. Of the room for
+    ``phase_images`` new ones, a fraction m goes to exemplars: memory holds exemplars_per_class * classes +
+    m * phase_images images, the same number of each class, and a phase uses a random fraction 1 - m of its images.
+    New classes with a mean loss below the median keep 1 + c times as many exemplars, those above it 1 - c times. With
+    m = c = 0 this is the underlying method.
+
+    The actions are lists, as published after a search with reinforcement learning (phases beyond their end use the last
+    entry), or come from a policy learned in phase 0 on tasks made of its classes, if it has two or more (see
+    ``kit.policy``). More than ``exemplars_per_class`` images are kept: results are not comparable
+    with methods that have no such room. Unlike the published code, a class at the median keeps as many exemplars as if
+    c were 0, so that the total is unchanged; images of a phase are drawn without replacement, and exemplars are chosen
+    among those drawn.
+
+    Args:
+        actions: ``published``, the lists below, or ``learned``.
+        memory_shares: m of each phase.
+        class_shares: c of each phase.
+        phase_images: expected number of images in a phase: for CIFAR-100, 5000 in 5 phases, 1000 in 25.
+        episodes: number of tasks to learn the policy on.
+    """
+
+    actions: Literal["published", "learned"] = "published"
+    memory_shares: tuple[float, ...] = PUBLISHED[5]
+    class_shares: tuple[float, ...] = (0.0,)
+    phase_images: int = 5000
+    episodes: int = 60
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        shares, tilts = self.memory_shares, self.class_shares
+        if not shares or not tilts or not all(0 <= m < 1 for m in shares) or not all(-1 <= c <= 1 for c in tilts):
+            raise InputError(f"memory_shares must be in [0, 1) and class_shares in [-1, 1], got {shares} and {tilts}")
+        if self.phase_images < 0 or self.episodes < 1:
+            raise InputError("phase_images must be 0 or more and episodes 1 or more")
+        self._policy: Policy | None = None
+
+    def action(self, phase: int, known: int, new: int) -> Action:
+        """Return m and c of a phase with ``new`` classes after ``known`` ones; in phase 0, the listed values."""
+        if self._policy is not None and known:
+            return self._policy.best(known, new, self.exemplars_per_class * known, self.phase_images)
+        m, c = (values[min(phase, len(values) - 1)] for values in (self.memory_shares, self.class_shares))
+        return Action(m, c)
+
+    def room(self, share: float, classes: int) -> int:
+        """Return the number of exemplars per class if a fraction m of the room for new images goes to exemplars."""
+        return (self.exemplars_per_class * classes + int(share * self.phase_images)) // classes
+
+    def _begin(self, phase: Phase) -> None:
+        super()._begin(phase)
+        if self._classes:  # m may be smaller than in the previous phase: make room for new images
+            self.exemplars.cut(self.room(self._now(phase).memory, self._classes))
+
+    def _now(self, phase: Phase) -> Action:
+        return self.action(phase.index, self._classes, len(phase.classes))
+
+    def _steps(self, phase: Phase) -> Iterator[Progress]:
+        return super()._steps(replace(phase, samples=self._used(phase)))
+
+    def _used(self, phase: Phase) -> Samples:
+        """Return a fraction 1 - m of the images of each class of a phase; all of them in phase 0."""
+        fraction = self._now(phase).memory if self._classes else 0.0  # m
+        if not fraction:
+            return phase.samples
+        labels = phase.samples.labels.cpu()
+        generator = torch.Generator().manual_seed(seed_of(self.seed, 900_000 + phase.index))
+        order = torch.randperm(len(labels), generator=generator)
+        rows = []
+        for label in labels.unique():
+            own = order[labels[order] == label]
+            rows.append(own[: max(1, round((1 - fraction) * len(own)))])
+        return phase.samples.take(torch.cat(rows).sort().values.to(phase.samples.labels.device))
+
+    def _exemplar_counts(self, phase: Phase) -> dict[int, int | None]:
+        action, classes = self._now(phase), self.network.head.classes
+        each = self.room(action.memory, classes)
+        self.exemplars.cut(each)
+        counts = tilted(each, self._class_losses(phase) if action.tilt else {}, action.tilt)
+        self.exemplars.per_class = max([each, *counts.values()])
+        return {label: counts.get(label, each) for label in phase.classes}
+
+    def _class_losses(self, phase: Phase) -> dict[int, float]:
+        """Return the mean cross-entropy of the images of each class."""
+        losses, labels = [], []
+        for _, output, own in self._read(phase.samples):
+            losses.append(functional.cross_entropy(output.logits, own, reduction="none").cpu())
+            labels.append(own.cpu())
+        values, classes = torch.cat(losses), torch.cat(labels)
+        return {label: float(values[classes == label].mean()) for label in phase.classes}
+
+    def _end(self, phase: Phase) -> None:
+        super()._end(phase)
+        if self.actions == "learned" and not self._classes:
+            features = functional.normalize(self.features_of(phase.samples)).cpu()
+            self._policy = learn_policy(
+                features, phase.samples.labels.cpu(), self.exemplars_per_class, self.episodes, self.seed
+            )
+
+    def _extra(self) -> dict[str, Tensor]:
+        own = {} if self._policy is None else {f"policy.{k}": v for k, v in self._policy.state_dict().items()}
+        return {**super()._extra(), **own, "per_class": torch.tensor(self.exemplars.per_class)}
+
+    def _restore_extra(self, extra: dict[str, Tensor]) -> None:
+        own = {k.removeprefix("policy."): v.cpu() for k, v in extra.items() if k.startswith("policy.")}
+        if own:
+            self._policy = Policy()
+            self._policy.load_state_dict(own)
+        if "per_class" in extra:
+            self.exemplars.per_class = int(extra["per_class"])
+        super()._restore_extra({k: v for k, v in extra.items() if k != "per_class" and not k.startswith("policy.")})
+
+
+@dataclass(kw_only=True, eq=False)
+class ICaRLRMM(RMM, ICaRL):
+    """iCaRL with managed memory; see :class:`RMM` and :class:`~dsal.methods.network.icarl.ICaRL`."""
+
+    class_shares: tuple[float, ...] = (0.0, 0.0, 0.1, 0.1, 0.1, 0.0)
+
+
+@dataclass(kw_only=True, eq=False)
+class PODNetAANetsRMM(RMM, PODNetAANets):
+    """PODNet with AANets and managed memory; see :class:`RMM` and :class:`PODNetAANets`."""

@@ -1,0 +1,84 @@
+"""Where a number comes from: versions, hardware, commit, and the content of data and weights."""
+
+from __future__ import annotations
+
+import platform
+import re
+import subprocess
+import sys
+from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from dsal.base.version import __version__
+from dsal.distributed import ALONE, Team
+from dsal.protocol.experiment import Setting
+
+
+def environment(team: Team = ALONE) -> dict[str, Any]:
+    """Return versions, hardware, commit, time and the number of processes, as a JSON object."""
+    import torch
+
+    return {
+        "dsal": __version__,
+        "python": platform.python_version(),
+        **{package: version(package) for package in ("torch", "numpy", "scipy")},
+        "platform": platform.platform(),
+        "cpu": _cpu(),
+        "threads": torch.get_num_threads(),
+        "processes": team.size,
+        "commit": _commit(),
+        "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    }
+
+
+def provenance(setting: Setting, team: Team = ALONE) -> dict[str, Any]:
+    """Return everything needed to get the same numbers again, as a JSON object."""
+    return {
+        **environment(team),
+        "features": setting.config.get("features"),
+        "data_sha256": setting.data.fingerprint,
+        "weights_sha256": setting.backbone.get("weights_sha256"),
+        "image_dataset": setting.image_dataset,
+        "backbone_trained_on": setting.origin,
+        "backbone": setting.backbone,
+    }
+
+
+def peak_memory_bytes() -> int:
+    """Return the peak memory of this process so far."""
+    status = Path("/proc/self/status")
+    if status.exists():  # Linux, where getrusage would include the peak of the parent process
+        found = re.search(r"VmHWM:\s*(\d+) kB", status.read_text())
+        if found:
+            return int(found[1]) * 1024
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _cpu() -> str:
+    info = Path("/proc/cpuinfo")
+    found = re.search(r"model name\s*:\s*(.+)", info.read_text()) if info.exists() else None
+    return found[1].strip() if found else platform.processor() or platform.machine()
+
+
+def _commit() -> str | None:
+    """Return the commit of a source checkout, with ``-dirty`` if the package's files differ; None if installed."""
+    package = Path(__file__).resolve().parents[1]
+    try:
+        top, commit = _git(package, "rev-parse", "--show-toplevel", "HEAD").split()
+        if Path(top).resolve() / "src" / "dsal" != package:
+            return None  # installed inside some other project's checkout
+        return commit + ("-dirty" if _git(package, "status", "--porcelain", "--", ".") else "")
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True, timeout=10)
+    return done.stdout.strip()

@@ -1,0 +1,188 @@
+"""Checkpoints, so that a killed run can continue: the method and counts of one seed, in one file written atomically."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsal.files.schema import ANY_ARRAY, ANY_TABLE, Array, Each, Flag, Maybe, Number, Record, Ruled, Schema
+from dsal.files.store import load_tensors, save_tensors
+from dsal.methods import Method, State
+from dsal.protocol.confusion_counts import Confusion
+from dsal.protocol.metrics import Tally
+from dsal.protocol.phases import PhaseProgress, PhaseResult
+
+_KIND = "run state"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a method keeps between phases, and what it trains.
+
+    Attributes:
+        stored_bytes: size of its state.
+        stored_samples: images or feature vectors in it; None if they are not counted.
+        trained_parameters: most weights that training changes in a phase; None if they are not counted.
+    """
+
+    stored_bytes: int = 0
+    stored_samples: int | None = None
+    trained_parameters: int | None = None
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The state of one seed of a run.
+
+    Attributes:
+        results: of the tests so far, from phase 0 on.
+        state: of the method; None once the seed is finished.
+        kept: what the method keeps between phases, after the last phase done.
+        phase: the phase to continue with; the method may have learned a part of it.
+        learned: seconds spent learning since the last test.
+    """
+
+    results: tuple[PhaseResult, ...]
+    state: State | None
+    kept: Kept
+    phase: int
+    learned: float
+
+
+def checkpoint_path(folder: Path, seed: int) -> Path:
+    """Return the checkpoint file of a seed in the state folder of a run."""
+    return folder / f"seed{seed}.safetensors"
+
+
+def save_checkpoint(
+    path: Path,
+    results: Sequence[PhaseResult],
+    method: Method,
+    *,
+    finished: bool,
+    inside: PhaseProgress | None = None,
+) -> Kept:
+    """Write the state of a seed atomically; a finished seed is saved without the method.
+
+    Args:
+        path: file to write.
+        results: of the tests so far.
+        method: the method in its current state.
+        finished: whether the last phase has been tested.
+        inside: progress within the next phase; None between two phases.
+
+    Returns:
+        What the method keeps between phases.
+    """
+    state = method.state()
+    kept = Kept(state.nbytes, method.stored_samples, method.trained_parameters)
+    arrays: dict[str, NDArray[Any]] = {}
+    for name in ("hits", "totals"):
+        parts = [getattr(result.tally, name) for result in results]
+        arrays[name] = np.concatenate([np.zeros(0), *parts]).astype(np.int64)
+    arrays["seconds"] = np.array([(result.learn_seconds, result.evaluate_seconds) for result in results]).reshape(-1, 2)
+    for result in results:
+        if result.confusion is not None:
+            arrays[f"cells{result.phase}"] = result.confusion.cells
+            arrays[f"counts{result.phase}"] = result.confusion.counts
+    facts = {
+        "kind": _KIND,
+        "phases": [result.phase for result in results],
+        "seen": [len(result.tally) for result in results],
+        "kept": [result.phase for result in results if result.confusion is not None],
+        **asdict(kept),
+        "finished": finished,
+        "inside": None if inside is None else [inside.phase, inside.learn_seconds],
+    }
+    if not finished:
+        arrays.update({f"method.{name}": array for name, array in state.arrays.items()})
+        facts["method"] = state.facts
+    save_tensors(path, arrays, facts)
+    return kept
+
+
+def load_checkpoint(path: Path) -> Checkpoint | None:
+    """Read what :func:`save_checkpoint` wrote; return None if there is no file yet.
+
+    Raises:
+        FileFormatError: the file is damaged. Delete it to start that seed again.
+    """
+    if not path.exists():
+        return None
+    arrays, facts = load_tensors(path, SCHEMA)
+    ends = np.cumsum(facts["seen"])[:-1]
+    hits, totals = (np.split(arrays[name], ends) for name in ("hits", "totals"))
+    results = tuple(
+        PhaseResult(
+            k,
+            Tally(hits[i], totals[i]),
+            Confusion(seen, arrays[f"cells{k}"], arrays[f"counts{k}"]) if k in facts["kept"] else None,
+            *map(float, arrays["seconds"][i]),
+        )
+        for i, (k, seen) in enumerate(zip(facts["phases"], facts["seen"], strict=True))
+    )
+    own = {name.removeprefix("method."): array for name, array in arrays.items() if name.startswith("method.")}
+    state = None if facts["finished"] else State(own, facts["method"])
+    phase, learned = facts.get("inside") or (facts["phases"][-1] + 1, 0.0)
+    kept = Kept(facts["stored_bytes"], facts.get("stored_samples"), facts.get("trained_parameters"))
+    return Checkpoint(results, state, kept, phase, learned)
+
+
+def _disagreement(facts: dict[str, Any]) -> str | None:
+    inside, phases = facts.get("inside"), facts["phases"]
+    if phases != sorted(set(phases)):
+        return "phase numbers do not increase"
+    if len(facts["seen"]) != len(phases) or not set(facts["kept"]) <= set(phases):
+        return "its phases, the classes seen after each, and those with confusion counts do not agree"
+    if inside is None and not phases:
+        return "it has neither a finished phase nor one in progress"
+    if inside is not None and (len(inside) != 2 or not isinstance(inside[0], int) or inside[0] < 0 or inside[1] < 0):
+        return "inside must be a phase number and the seconds spent on it"
+    return None if facts["finished"] or "method" in facts else "it lacks the state of the method"
+
+
+def _arrays(facts: dict[str, Any]) -> dict[str, Array]:
+    counted = Array("int64", (sum(facts["seen"]),), low=0)
+    cells = {}
+    for k, seen in zip(facts["phases"], facts["seen"], strict=True):
+        if k in facts["kept"]:
+            cells[f"cells{k}"] = Array("int64", (f"cells {k}",), low=0, high=seen**2 - 1)
+            cells[f"counts{k}"] = Array("int32", (f"cells {k}",), low=1)
+    return {
+        "hits": counted,
+        "totals": counted,
+        "seconds": Array("float64", (len(facts["phases"]), 2), low=0),
+        **cells,
+        r"method\..*": ANY_ARRAY,
+    }
+
+
+_PHASE = Number(0, 10**6, whole=True)
+SCHEMA = Schema(
+    _KIND,
+    Ruled(
+        Record(
+            {
+                "phases": Each(_PHASE, most=10**5),
+                "kept": Each(_PHASE, most=10**5),
+                "seen": Each(Number(1, 10**5, whole=True), most=10**5),
+                "stored_bytes": Number(0, 2**60, whole=True),
+                "finished": Flag(),
+            },
+            optional={
+                "inside": Maybe(Each(Number(0, 1e9), 2, 2)),
+                "method": ANY_TABLE,
+                "stored_samples": Maybe(Number(0, 2**60, whole=True)),
+                "trained_parameters": Maybe(Number(0, 2**60, whole=True)),
+            },
+        ),
+        _disagreement,
+    ),
+    _arrays,
+)
+"""Schema of the file; the method checks its own part when it is restored."""

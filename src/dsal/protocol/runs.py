@@ -1,0 +1,125 @@
+"""Run an experiment in a folder, seed by seed and phase by phase, so that a killed run can continue."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from dsal.distributed import ALONE, Team
+from dsal.errors import InputError
+from dsal.files.schema import Anything, Maybe, Record, Text
+from dsal.files.store import read_json, write_json
+from dsal.methods import METHODS
+from dsal.protocol.config import read_config, write_config
+from dsal.protocol.experiment import Setting
+from dsal.protocol.phases import PhaseProgress, PhaseResult, run_phases
+from dsal.protocol.provenance import provenance
+from dsal.protocol.results import write_results
+from dsal.protocol.run_checkpoint import Kept, checkpoint_path, load_checkpoint, save_checkpoint
+
+_RECORD = Record({"data_sha256": Text(64), "weights_sha256": Maybe(Text(64))}, rest=Anything())
+
+
+@dataclass(frozen=True)
+class Step:
+    """One phase of one seed, finished or in progress; ``restored`` if it was read from an earlier run."""
+
+    seed: int
+    result: PhaseResult | PhaseProgress
+    restored: bool
+
+
+def run_experiment(
+    setting: Setting, out: Path, *, resume: bool = False, checkpoint_seconds: float = 30.0, team: Team = ALONE
+) -> Iterator[Step]:
+    """Run all seeds and write the results; yield every finished phase, and progress within phases.
+
+    In a team of processes, only rank 0 uses the folder; it sends the others what they need from it.
+
+    Args:
+        setting: what to run.
+        out: folder of the run, created if missing. One that contains a run of another configuration is refused.
+        resume: continue from the state that a stopped run left there; the results are those of an uninterrupted run.
+        checkpoint_seconds: save the state after a phase, and at every step within one, if the last save was longer
+            ago than this.
+        team: the processes that share the work.
+
+    Raises:
+        InputError: ``out`` belongs to another configuration, or data or weights have changed since.
+    """
+    state = out / "state"
+    origin = team.broadcast_result(lambda: _open_folder(setting, out, team, resume=resume))
+    results: dict[int, list[PhaseResult]] = {}
+    kept = Kept()
+    for seed in setting.experiment.seeds:
+        path = checkpoint_path(state, seed)
+        checkpoint = team.broadcast_result(partial(load_checkpoint, path))
+        done = [] if checkpoint is None else list(checkpoint.results)
+        results[seed] = done
+        yield from (Step(seed, result, restored=True) for result in done)
+        if checkpoint is not None and checkpoint.state is None:
+            kept = checkpoint.kept
+            continue
+        if checkpoint is None or checkpoint.state is None:
+            method, start, learned = setting.build_method(seed), 0, 0.0
+        else:
+            method = METHODS.get(setting.experiment.method).restore(checkpoint.state, path)
+            start, learned = checkpoint.phase, checkpoint.learned
+        saved = monotonic()
+        results_of = run_phases(
+            method,
+            setting.data,
+            setting.scenario,
+            start,
+            setting.experiment.eval_every,
+            learned=learned,
+            confusions=setting.experiment.confusions,
+            team=team,
+        )
+        for result in results_of:
+            inside = result if isinstance(result, PhaseProgress) else None
+            if isinstance(result, PhaseResult):
+                done.append(result)
+            finished = inside is None and result.phase == setting.scenario.last
+            if team.leads and (finished or monotonic() - saved >= checkpoint_seconds):
+                kept = save_checkpoint(path, done, method, finished=finished, inside=inside)
+                saved = monotonic()
+            yield Step(seed, result, restored=False)
+    if team.leads:
+        write_results(out, setting, results, origin, kept)
+        shutil.rmtree(state)
+
+
+def is_finished(setting: Setting, out: Path) -> bool:
+    """Return whether ``out`` holds results of exactly this configuration (a starting run deletes old results)."""
+    return (out / "results.json").is_file() and read_config(out) == setting.config
+
+
+def _open_folder(setting: Setting, out: Path, team: Team, *, resume: bool) -> dict[str, Any]:
+    """Prepare the folder for a run; return the provenance of the run, which a resumed run keeps."""
+    stored = read_config(out)
+    if stored is not None and stored != setting.config:
+        keys = sorted({*stored, *setting.config})
+        differing = [key for key in keys if stored.get(key) != setting.config.get(key)]
+        shown = ", ".join(f"{key} ({stored.get(key)} there, {setting.config.get(key)} here)" for key in differing)
+        raise InputError(f"{out} contains a run of another configuration: {shown}. Use another folder.")
+    state, origin = out / "state", provenance(setting, team)
+    record = state / "run.json"
+    if resume and record.is_file():
+        before: dict[str, Any] = read_json(record, _RECORD)
+        for key in ("data_sha256", "weights_sha256"):
+            if before[key] != origin[key]:
+                raise InputError(f"{out} cannot be resumed: {key} was {before[key]} and is now {origin[key]}")
+        return before
+    shutil.rmtree(state, ignore_errors=True)
+    for name in ("results.json", "phases.csv", "confusion.npz"):
+        (out / name).unlink(missing_ok=True)
+    state.mkdir(parents=True)
+    write_config(out, setting.config)
+    write_json(record, origin)
+    return origin

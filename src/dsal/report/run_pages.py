@@ -1,0 +1,200 @@
+"""Run directories for the report: read, checked and given distinct labels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dsal.errors import InputError
+from dsal.protocol.paper_numbers import TABLE_1
+from dsal.protocol.results import kept_tests, read_results
+
+_METHODS = {
+    "air": "AIR",
+    "fecam": "FeCAM",
+    "fetril-fc": "FeTrIL-fc",
+    "gkeal": "GKEAL",
+    "ivoro-d": "iVoro-D",
+    "ivoro-n": "iVoro-N",
+    "ncm": "NCM",
+    "ranpac": "RanPAC",
+    "slda": "SLDA",
+    **{result.method.lower(): result.method for result in TABLE_1},
+}
+_DATASETS = {
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "imagenet100": "ImageNet-100",
+    "imagenet": "ImageNet",
+    "omniglot": "Omniglot",
+}
+
+
+@dataclass(frozen=True)
+class Value:
+    """Mean over seeds, and their standard deviation if there is more than one."""
+
+    mean: float
+    std: float | None
+
+
+@dataclass(frozen=True)
+class PhaseValues:
+    """Measurements after one phase; ``new`` is None at phase 0."""
+
+    number: int
+    classes_seen: int
+    accuracy: Value
+    base: Value
+    new: Value | None
+    learning: Value  # seconds
+    testing: Value  # seconds
+
+
+@dataclass(frozen=True)
+class Run:
+    """One experiment: a method on a data set, over one or more seeds."""
+
+    path: Path
+    label: str
+    method: str
+    config: Mapping[str, Any]
+    seeds: tuple[int, ...]
+    seed_varies: str
+    phases: tuple[PhaseValues, ...]
+    kept: tuple[int, ...]  # indices of the phases whose confusion counts were kept
+    average: Value
+    last: Value
+    base: Value
+    new: Value | None
+    forgetting: Value | None
+    backward_transfer: Value | None
+    exemplar_free: bool
+    stored_bytes: int
+    peak_memory: int
+    class_names: tuple[str, ...]  # in order of arrival
+    provenance: Mapping[str, Any]
+
+    @property
+    def increments(self) -> int:
+        """The paper's K: phases after phase 0."""
+        return self.phases[-1].number
+
+    @property
+    def classes(self) -> int:
+        return self.phases[-1].classes_seen
+
+    @property
+    def seconds(self) -> float:
+        """Learning time of all phases."""
+        return sum(phase.learning.mean for phase in self.phases)
+
+    @property
+    def dataset(self) -> str:
+        return str(self.config["dataset"])
+
+    @property
+    def family(self) -> str:
+        """The images behind the data set: features of CIFAR-100 are compared with CIFAR-100."""
+        return str(self.provenance.get("image_dataset") or self.dataset)
+
+    @property
+    def architecture(self) -> str:
+        return str((self.provenance.get("backbone") or {}).get("architecture", ""))
+
+
+def read_runs(directories: Sequence[Path]) -> tuple[Run, ...]:
+    """Read ``results.json`` of each directory; give each run a unique label.
+
+    Raises:
+        InputError: no directory was given, or one holds no results.
+        FileFormatError: a file is truncated or corrupt, foreign, or of another version.
+    """
+    if not directories:
+        raise InputError("a report needs at least one run directory")
+    paths = [Path(directory) for directory in directories]
+    for path in paths:
+        if not (path / "results.json").is_file():
+            raise InputError(f"{path} contains no results.json: give the output folder of a finished `dsal run`")
+    return _labelled([_run(path, read_results(path)) for path in paths])
+
+
+def method_title(name: str) -> str:
+    """Return the name of a method as its authors spell it, if known.
+
+    >>> method_title("ds-al"), method_title("fecam"), method_title("mine")
+    ('DS-AL', 'FeCAM', 'mine')
+    """
+    return _METHODS.get(name, name)
+
+
+def dataset_title(name: str) -> str:
+    """Return the name of a data set as the field spells it, if known.
+
+    >>> dataset_title("cifar100"), dataset_title("flowers")
+    ('CIFAR-100', 'flowers')
+    """
+    return _DATASETS.get(name, name)
+
+
+def _labelled(runs: Sequence[Run]) -> tuple[Run, ...]:
+    """Label runs by method and K; by data set if there are several; by directory if that is not enough."""
+    families = {run.family for run in runs}
+    labels = [f"{run.label}, {dataset_title(run.family)}" if len(families) > 1 else run.label for run in runs]
+    shared = Counter(labels)
+    for index, run in enumerate(runs):
+        if shared[labels[index]] > 1:
+            labels[index] += f", {run.path.resolve().name}"
+    seen: Counter[str] = Counter()
+    for index, label in enumerate(labels):
+        seen[label] += 1
+        if seen[label] > 1:
+            labels[index] = f"{label} ({seen[label]})"
+    return tuple(replace(run, label=label) for run, label in zip(runs, labels, strict=True))
+
+
+def _run(path: Path, doc: Mapping[str, Any]) -> Run:
+    phases = tuple(
+        PhaseValues(
+            number=entry["phase"],
+            classes_seen=entry["classes_seen"],
+            accuracy=_value(entry["accuracy"]),
+            base=_value(entry["accuracy_base"]),
+            new=_optional(entry["accuracy_new"]),
+            learning=_value(entry["seconds"]),
+            testing=_value(entry["seconds_evaluate"]),
+        )
+        for entry in doc["phases"]
+    )
+    return Run(
+        path=path,
+        label=f"{method_title(doc['method'])}, K = {phases[-1].number}",
+        method=doc["method"],
+        config=doc["config"],
+        seeds=tuple(doc["seeds"]),
+        seed_varies=doc["seed_varies"],
+        phases=phases,
+        kept=tuple(kept_tests(doc)),
+        average=_value(doc["average_accuracy"]),
+        last=_value(doc["last_accuracy"]),
+        base=_value(doc["base_accuracy"]),
+        new=_optional(doc["new_accuracy"]),
+        forgetting=_optional(doc["forgetting"]),
+        backward_transfer=_optional(doc["backward_transfer"]),
+        exemplar_free=doc["exemplar_free"],
+        stored_bytes=doc["stored_bytes"],
+        peak_memory=doc["peak_memory_bytes"],
+        class_names=tuple(doc["class_names"]),
+        provenance=doc["provenance"],
+    )
+
+
+def _value(entry: Mapping[str, Any]) -> Value:
+    return Value(entry["mean"], entry["std"] if len(entry["values"]) > 1 else None)
+
+
+def _optional(entry: Mapping[str, Any] | None) -> Value | None:
+    return None if entry is None else _value(entry)

@@ -1,0 +1,100 @@
+"""A table or figure of the paper, and how its results are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from dsal.reproduction.plan import Need, Plan
+from dsal.reproduction.stream_training import Measurement
+from dsal.reproduction.training_archive import Archive
+
+Summary: TypeAlias = Mapping[str, Any]
+"""Numbers of a table or figure as a JSON object: all that tables, figures and pages are made from."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text below a header; the first column names the row."""
+
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure in the folder ``figures``: ``key`` names the files, ``caption`` describes it."""
+
+    key: str
+    caption: str
+
+
+Block: TypeAlias = "str | Table | Picture"
+
+
+@dataclass(frozen=True)
+class Item:
+    """One table or figure.
+
+    Attributes:
+        name: its name on the command line.
+        title: what it shows.
+        needs: returns the trainings it requires.
+        summarise: returns its numbers, from the trainings, or a string that says why there are none.
+        draw: writes its figures to a folder, from the numbers.
+        tell: returns paragraphs, tables and pictures, from the numbers.
+    """
+
+    name: str
+    title: str
+    needs: Callable[[Plan], list[Need]]
+    summarise: Callable[[Archive], dict[str, Any] | str]
+    draw: Callable[[Summary, Path], None]
+    tell: Callable[[Summary], list[Block]]
+
+
+def draw_nothing(summary: Summary, folder: Path) -> None:
+    """Draw nothing: for tables."""
+
+
+def percent(hits: Sequence[int] | np.ndarray[Any, Any], totals: Sequence[int] | np.ndarray[Any, Any]) -> float:
+    """Return the percentage of test samples classified correctly.
+
+    >>> percent([3, 1], [4, 4])
+    50.0
+    """
+    return float(100 * int(np.sum(hits)) / int(np.sum(totals)))
+
+
+def phase_accuracies(measurement: Measurement, seen: Sequence[int]) -> list[float]:
+    """Return A_0 .. A_K; ``seen`` is the number of classes seen after each phase."""
+    return [percent(measurement.hits[k, :n], measurement.totals[:n]) for k, n in enumerate(seen)]
+
+
+def spread(values: Sequence[float]) -> dict[str, Any]:
+    """Return mean and sample standard deviation over seeds (0 for one seed), and the values."""
+    std = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    return {"mean": float(np.mean(values)), "std": std, "values": list(values)}
+
+
+def shown(value: Mapping[str, Any]) -> str:
+    """Format mean and deviation.
+
+    >>> shown({"mean": 58.256, "std": 0.091, "values": [58.2, 58.3]}), shown({"mean": 1.0, "std": 0.0, "values": [1]})
+    ('58.26 ± 0.09', '1.00')
+    """
+    deviation = f" ± {value['std']:.2f}" if len(value["values"]) > 1 else ""
+    return f"{value['mean']:.2f}{deviation}"
+
+
+def signed(difference: float) -> str:
+    """Format a difference with its sign.
+
+    >>> signed(0.5), signed(-0.25)
+    ('+0.50', '-0.25')
+    """
+    return f"{difference:+.2f}"

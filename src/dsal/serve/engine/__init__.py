@@ -1,0 +1,1 @@
+"""What the routes call: models, snapshots, one writer, threads that run backbones."""

@@ -1,0 +1,281 @@
+"""The operations behind the routes: predictions in shared batches, lessons in chunks."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsal.backbones.backbone import Card
+from dsal.data.images.decode import Pixels
+from dsal.image_model import ImageModel
+from dsal.image_model.sources import content_keys
+from dsal.serve.engine.decoding import ImageFiles
+from dsal.serve.engine.extractor import Extractor
+from dsal.serve.engine.library import Library, Outcome
+from dsal.serve.engine.prometheus import Metrics
+from dsal.serve.engine.runner import Features, Rows, Runner, Score
+from dsal.serve.engine.snapshot import Snapshot
+from dsal.serve.http.deadline import deadline
+from dsal.serve.http_errors import Cancelled, Refusal, Unchanged
+from dsal.serve.settings import Settings
+
+T = TypeVar("T")
+_NICENESS = 5  # added for the writing thread: next to two busy threads it gets a fifth of the time
+
+
+@dataclass(eq=False)
+class Lesson:
+    """A lesson in progress.
+
+    Attributes:
+        total: number of images.
+        done: number of images read.
+        stage: ``"reading"`` images, or ``"learning"`` and writing, when it can no longer be cancelled.
+        cancelled: whether a client asked to cancel it.
+    """
+
+    total: int
+    done: int = 0
+    stage: str = "reading"
+    cancelled: bool = False
+    started: float = field(default_factory=time.monotonic)
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Scores of the images that could be read.
+
+    Attributes:
+        snapshot: the model.
+        rows: their indices among all images (n,).
+        logits: (n, c).
+        probabilities: (n, c).
+        novelty: (n,), NaN where unknown.
+        broken: index and reason of each image that could not be read.
+    """
+
+    snapshot: Snapshot
+    rows: list[int]
+    logits: NDArray[np.float32]
+    probabilities: NDArray[np.float32]
+    novelty: NDArray[np.float32]
+    broken: dict[int, str]
+
+
+class Service:
+    """Everything behind the routes; call its methods from the event loop."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings, self.metrics = settings, Metrics()
+        self.library = Library(settings)
+        self.runner = Runner(
+            settings.max_batch,
+            settings.max_wait_ms / 1000,
+            settings.max_queue,
+            self.metrics.batches.observe,
+            threads=os.cpu_count() or 1,
+        )
+        self.lessons: dict[tuple[str, str], Lesson] = {}
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="dsal-writer", initializer=_lower_priority)
+        self._writes = 0
+        self.metrics.gauge("dsal_queue_images", "Images waiting for a prediction.", lambda: self.runner.waiting)
+        self.metrics.gauge("dsal_lessons_waiting", "Lessons in progress or waiting.", lambda: len(self.lessons))
+
+    def close(self) -> None:
+        """Stop: cancel lessons that are being read, finish one that is being written."""
+        for lesson in self.lessons.values():
+            lesson.cancelled = True
+        self.runner.close()
+        self._writer.shutdown(wait=True)
+
+    async def snapshot(self, name: str) -> Snapshot:
+        """Return the current snapshot of a model."""
+        held = self.library.held(name)
+        return held if held is not None else await asyncio.to_thread(self.library.snapshot, name)
+
+    async def scores(self, snapshot: Snapshot, images: Sequence[bytes] | Pixels, skip_broken: bool = False) -> Scores:
+        """Return scores of image files, or of pixels (n, c, size, size)."""
+        seconds = self.settings.timeout
+        async with deadline(seconds, Refusal(503, f"no answer within {seconds:g} s: try again later", 5)):
+            columns, rows, broken = await self._run(snapshot.extractor, snapshot.scores, images, skip_broken)
+        logits, probabilities, novelty = columns
+        return Scores(snapshot, rows, logits, probabilities, novelty, broken)
+
+    async def learn(
+        self, name: str, key: str | None, images: Sequence[bytes], labels: Sequence[str], skip_broken: bool
+    ) -> Outcome:
+        """Teach a model; when this returns, the lesson is on disk."""
+        digest = _digest(*labels, *images, b"skip" if skip_broken else b"stop")
+        if len(self.lessons) >= self.settings.max_lessons:
+            raise Refusal(429, f"{len(self.lessons)} lessons are already waiting: try again later", retry_after=5)
+        handle = name, key or f"#{digest}{time.monotonic_ns()}"
+        if handle in self.lessons:
+            raise Refusal(409, "the lesson with this Idempotency-Key is in progress: try again for its outcome", 1)
+        lesson = self.lessons[handle] = Lesson(total=len(images))
+        ended = "refused"
+        try:
+            outcome = await self._learn(name, key, digest, lesson, images, labels, skip_broken)
+            ended = "repeated" if outcome.get("repeated") else "learned"
+        except (Cancelled, asyncio.CancelledError) as error:
+            ended = "cancelled"
+            raise Refusal(409, "the lesson was cancelled: nothing was learned") from error
+        finally:
+            del self.lessons[handle]
+            self.metrics.lessons.labels(ended).inc()
+        if ended == "learned":
+            self.metrics.lesson_images.inc(outcome["images"])
+            self.metrics.lesson_seconds.observe(time.monotonic() - lesson.started)
+        return outcome
+
+    async def change(
+        self, name: str, key: str | None, what: str, action: Callable[[ImageModel], Outcome], create: bool = False
+    ) -> Outcome:
+        """Change a model in the writing thread; ``what`` identifies the change, in case its key is used twice."""
+        return await self.write(self.library.change, name, key, what, action, create)
+
+    async def write(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Run a function in the writing thread, one at a time."""
+        if self._writes >= self.settings.max_lessons:
+            raise Refusal(429, f"{self._writes} changes are already waiting: try again later", retry_after=5)
+        self._writes += 1
+        try:
+            # Finish the change even if the client has disconnected: there are no partial changes.
+            return await asyncio.shield(
+                asyncio.get_running_loop().run_in_executor(self._writer, lambda: function(*arguments))
+            )
+        finally:
+            self._writes -= 1
+
+    async def _learn(
+        self,
+        name: str,
+        key: str | None,
+        digest: str,
+        lesson: Lesson,
+        images: Sequence[bytes],
+        labels: Sequence[str],
+        skip_broken: bool,
+    ) -> Outcome:
+        extractor = await asyncio.to_thread(self.library.extractor, name)
+        features, rows, broken = np.empty(0, np.float32), list[int](), dict[int, str]()
+        if not await self._known(name, key):
+            (features,), rows, broken = await self._run(extractor, _unscored, images, skip_broken, lesson)
+        if lesson.cancelled:
+            raise Cancelled
+        keys = await asyncio.to_thread(content_keys, images)
+        unread = [f"image {row + 1}: {reason}" for row, reason in broken.items()]
+
+        def teach(model: ImageModel) -> Outcome:
+            if lesson.cancelled:
+                raise Cancelled
+            if model.backbone is not extractor.backbone or not rows:
+                raise Refusal(409, f"the model {name!r} was replaced in the meantime: send the lesson again")
+            lesson.stage = "learning"
+            given = [labels[row] for row in rows]
+            new = [i for i, row in enumerate(rows) if not model.seen.labels(keys[row])]
+            skipped = {"seen_before": len(rows) - len(new), "broken": unread}
+            if not new:
+                raise Unchanged({"images": 0, "new_classes": [], "known_classes": [], "loo_accuracy": None, **skipped})
+            taught = model.learn_features(features[new], np.array(given)[new], [keys[rows[i]] for i in new])
+            return {
+                "images": taught.images,
+                "new_classes": list(taught.new_classes),
+                "known_classes": list(taught.known_classes),
+                "loo_accuracy": None if math.isnan(taught.loo_accuracy) else taught.loo_accuracy,
+                **skipped,
+                "seconds": round(time.monotonic() - lesson.started, 3),
+            }
+
+        try:
+            return await self.change(name, key, digest, teach, create=True)
+        except Unchanged as nothing:
+            return {**nothing.outcome, "seconds": round(time.monotonic() - lesson.started, 3)}
+
+    async def _known(self, name: str, key: str | None) -> bool:
+        """Return whether the change with this key was already made."""
+        if key is None:
+            return False
+        try:
+            return await asyncio.to_thread(self.library.outcome, name, key) is not None
+        except Refusal:
+            return False
+
+    async def _run(
+        self,
+        extractor: Extractor,
+        score: Score,
+        images: Sequence[bytes] | Pixels,
+        skip_broken: bool,
+        lesson: Lesson | None = None,
+    ) -> tuple[Rows, list[int], dict[int, str]]:
+        """Return the scores of the readable images, their indices, and the reasons why others cannot be read.
+
+        One batch per thread is queued at a time; those of a lesson give way to predictions.
+        """
+        parts, rows, broken, batch = list[Rows](), list[int](), dict[int, str](), self.settings.max_batch
+        starts = range(0, len(images), batch)
+        for some in (starts[i : i + self.runner.threads] for i in range(0, len(starts), self.runner.threads)):
+            if lesson is not None and lesson.cancelled:
+                raise Cancelled
+            pieces = [self._piece(images[start : start + batch], start, extractor.card, skip_broken) for start in some]
+            futures: list[Future[Rows]] = []
+            try:
+                for piece in pieces:
+                    futures.append(self.runner.submit(extractor.features, score, piece, lesson is None))
+                for start, piece, future in zip(some, pieces, futures, strict=True):
+                    answer = await asyncio.wrap_future(future)
+                    if answer:
+                        parts.append(answer)
+                    if isinstance(piece, ImageFiles):
+                        rows += piece.rows
+                        broken |= piece.broken
+                    else:
+                        rows += range(start, start + len(piece))
+                    if lesson is not None:
+                        lesson.done = start + len(piece)
+            except BaseException:
+                for future in futures:
+                    future.cancel()
+                raise
+        if not parts:
+            raise Refusal(422, f"none of the images can be read; first error: {next(iter(broken.values()))}")
+        return tuple(map(np.concatenate, zip(*parts, strict=True))), rows, broken
+
+    def _piece(
+        self, images: Sequence[bytes] | Pixels, first: int, card: Card, skip_broken: bool
+    ) -> Pixels | ImageFiles:
+        if isinstance(images, np.ndarray):
+            return images
+        return ImageFiles(images, first, card, self.settings.max_pixels, skip_broken)
+
+
+def _unscored(features: Features) -> Rows:
+    return (features,)
+
+
+def _digest(*parts: str | bytes) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(len(data).to_bytes(8, "big"))
+        digest.update(data)
+    return digest.hexdigest()[:32]
+
+
+def _lower_priority() -> None:
+    """Lower the priority of this thread, if the system supports thread priorities."""
+    if sys.platform == "linux":
+        thread = threading.get_native_id()
+        os.setpriority(os.PRIO_PROCESS, thread, min(os.getpriority(os.PRIO_PROCESS, thread) + _NICENESS, 19))

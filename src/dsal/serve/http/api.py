@@ -1,0 +1,220 @@
+"""``/api``: teach, query and correct models; used by the page and by other programs."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request
+
+from dsal.base.version import __version__
+from dsal.image_model import ImageModel
+from dsal.image_model.answers import THRESHOLD
+from dsal.serve.engine.library import Outcome, check_label
+from dsal.serve.engine.names import class_label, model_path
+from dsal.serve.engine.service import Service
+from dsal.serve.http import schemas
+from dsal.serve.http.bodies import Bodies, decode_base64, parse_form, parse_json
+from dsal.serve.http_errors import Refusal
+
+Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
+SkipBroken = Annotated[bool, Query(description="Skip images that cannot be read, and report which.")]
+_BYTES = {"type": "string", "format": "binary"}
+_FAILURES: dict[int | str, dict[str, Any]] = {
+    "4XX": {"model": schemas.Failure, "description": "Refused; nothing has changed."},
+    503: {"model": schemas.Failure, "description": "Temporarily unavailable; see Retry-After."},
+}
+
+
+def api_routes(service: Service, bodies: Bodies) -> APIRouter:
+    """Return the routes under ``/api``."""
+    router = APIRouter(prefix="/api/models", responses=_FAILURES)
+    settings, library = service.settings, service.library
+
+    @router.post("/{name}/predict", openapi_extra=_body(labelled=False))
+    async def predict(
+        name: str,
+        request: Request,
+        top_k: Annotated[int, Query(ge=1, le=1000)] = 5,
+        threshold: Annotated[float, Query(ge=0, le=1)] = THRESHOLD,
+        skip_broken: SkipBroken = False,
+    ) -> schemas.Predictions:
+        """Predict the labels of images, and flag images that look like none of the classes.
+
+        Novelty is the fraction of the learned images that look less unusual than this one.
+        """
+        model_path(library.folder, name)
+        async with bodies.read(request) as body:
+            images, _ = _images(request, body, settings.max_images, labelled=False)
+            del body
+            found = await service.scores(await service.snapshot(name), images, skip_broken)
+        classes = found.snapshot.classes
+        answers: list[schemas.Prediction | schemas.Broken] = [
+            schemas.Broken(error=found.broken.get(row, "")) for row in range(len(images))
+        ]
+        order = (-found.probabilities).argsort(axis=1, kind="stable")[:, :top_k]
+        for row, best, chances, novelty in zip(
+            found.rows, order.tolist(), found.probabilities.tolist(), found.novelty.tolist(), strict=True
+        ):
+            ranked = [schemas.Ranked(label=classes[column], score=chances[column]) for column in best]
+            answers[row] = schemas.Prediction(
+                label=ranked[0].label,
+                score=ranked[0].score,
+                top_k=ranked,
+                novelty=None if math.isnan(novelty) else novelty,
+                novel=novelty > threshold,
+            )
+        return schemas.Predictions(model=name, predictions=answers)
+
+    @router.post("/{name}/learn", openapi_extra=_body(labelled=True))
+    async def learn(
+        name: str, request: Request, key: Key = None, skip_broken: SkipBroken = False
+    ) -> schemas.LessonOutcome:
+        """Teach new classes, or more images of known ones; create the model if it does not exist.
+
+        The response is sent once the lesson is on disk. Sent again with the same Idempotency-Key, it counts once.
+        """
+        model_path(library.folder, name)
+        async with bodies.read(request) as body:
+            images, labels = _images(request, body, settings.max_images, labelled=True)
+            del body
+            outcome = await service.learn(name, key, images, labels, skip_broken)
+        return schemas.LessonOutcome(**outcome)
+
+    @router.get("")
+    def list_models() -> schemas.Models:
+        """List the models in the folder."""
+        return schemas.Models(
+            models=[schemas.Listed(**listed) for listed in library.listing()],
+            limits={name: getattr(settings, name) for name in ("max_body", "max_images", "max_pixels", "max_upload")},
+            version=__version__,
+        )
+
+    @router.get("/{name}/info")
+    async def info(name: str) -> schemas.Info:
+        """Return the classes with their numbers of images, sizes, and leave-one-out results."""
+        facts = (await service.snapshot(name)).facts
+        return schemas.Info(name=name, bytes=model_path(library.folder, name).stat().st_size, **facts)
+
+    @router.get("/{name}/lessons/{key}")
+    async def lesson(name: str, key: str) -> schemas.LessonState:
+        """Return the state of the lesson with this key: none, reading, learning, or learned with its outcome."""
+        under_way = service.lessons.get((name, key))
+        if under_way is not None:
+            return schemas.LessonState(state=under_way.stage, done=under_way.done, total=under_way.total)
+        outcome = None
+        if model_path(library.folder, name).exists():
+            await service.snapshot(name)
+            outcome = library.outcome(name, key)
+        if outcome is None:
+            return schemas.LessonState(state="none", done=0, total=0)
+        images = outcome.get("images", 0)
+        return schemas.LessonState(state="learned", done=images, total=images, outcome=outcome)
+
+    @router.delete("/{name}/lessons/{key}")
+    async def cancel(name: str, key: str) -> schemas.LessonState:
+        """Cancel a lesson whose images are still being read; nothing of it is learned."""
+        model_path(library.folder, name)
+        under_way = service.lessons.get((name, key))
+        if under_way is None:
+            raise Refusal(404, "no lesson with this key is in progress")
+        if under_way.stage != "reading":
+            raise Refusal(409, "the lesson is being written and can no longer be cancelled: undo it instead")
+        under_way.cancelled = True
+        return schemas.LessonState(state="cancelled", done=under_way.done, total=under_way.total)
+
+    @router.post("/{name}/rename")
+    async def rename(name: str, change: schemas.Rename, key: Key = None) -> schemas.Changed:
+        """Rename a class."""
+        old, new = change.old, class_label(change.new)
+
+        def action(model: ImageModel) -> Outcome:
+            check_label(model, old)
+            model.rename(old, new)
+            return {"changed": f"renamed {old!r} to {new!r}"}
+
+        return schemas.Changed(**await service.change(name, key, json.dumps(["rename", old, new]), action))
+
+    @router.post("/{name}/drop")
+    async def drop(name: str, change: schemas.Drop, key: Key = None) -> schemas.Changed:
+        """Remove a class: it is no longer predicted."""
+        label = change.label
+
+        def action(model: ImageModel) -> Outcome:
+            check_label(model, label)
+            model.drop(label)
+            return {"changed": f"dropped {label!r}"}
+
+        return schemas.Changed(**await service.change(name, key, json.dumps(["drop", label]), action))
+
+    @router.post("/{name}/undo")
+    async def undo(name: str, key: Key = None) -> schemas.Changed:
+        """Undo the last change of the model."""
+
+        def action(model: ImageModel) -> Outcome:
+            notes = model.notes
+            undone = model.undo()
+            model.notes = notes  # an undone lesson that is sent again must not be learned again
+            return {"changed": f"undone: {undone}"}
+
+        return schemas.Changed(**await service.change(name, key, "undo", action))
+
+    return router
+
+
+def _body(labelled: bool) -> dict[str, Any]:
+    """Return the OpenAPI description of a request body with images."""
+    form: dict[str, Any] = {"images": {"type": "array", "items": _BYTES, "minItems": 1}}
+    plain: dict[str, Any] = {
+        "images": {"type": "array", "items": {"type": "string", "contentEncoding": "base64"}, "minItems": 1}
+    }
+    if labelled:
+        labels = {
+            "type": "array",
+            "items": {"type": "string"},
+            "minItems": 1,
+            "description": "One class name per image, or one for all images.",
+        }
+        form["labels"] = plain["labels"] = labels
+    required = list(form)
+    content = {
+        "multipart/form-data": {"schema": {"type": "object", "properties": form, "required": required}},
+        "application/json": {"schema": {"type": "object", "properties": plain, "required": required}},
+    }
+    return {"requestBody": {"required": True, "content": content}}
+
+
+def _images(request: Request, body: bytes, max_images: int, labelled: bool) -> tuple[list[bytes], list[str]]:
+    """Return the image files and labels of a multipart or JSON body."""
+    content_type = request.headers.get("content-type", "")
+    kind = content_type.partition(";")[0].strip().lower()
+    labels: list[Any]
+    if kind == "multipart/form-data":
+        form = parse_form(content_type, body, 2 * max_images + 10)
+        images, labels = form.files("images"), list(form.texts("labels"))
+    elif kind == "application/json":
+        document = parse_json(body)
+        if not isinstance(document, dict) or not isinstance(document.get("images"), list):
+            raise Refusal(
+                422, 'the body must be {"images": [base64, ...]' + (', "labels": [...]}' if labelled else "}")
+            )
+        given = document.get("labels", [])
+        labels = given if isinstance(given, list) else [given]
+        if len(document["images"]) > max_images:
+            raise Refusal(413, f"a request may contain at most {max_images} images, got {len(document['images'])}")
+        images = [decode_base64(image) for image in document["images"]]
+    else:
+        raise Refusal(415, f"send images as multipart/form-data or application/json, not {kind[:80] or 'nothing'!r}")
+    if not images:
+        raise Refusal(422, "the request has no images: send them as files in the field 'images'")
+    if len(images) > max_images:
+        raise Refusal(413, f"a request may contain at most {max_images} images, got {len(images)}")
+    if labelled:
+        labels = [class_label(label) for label in labels]
+        labels = labels * len(images) if len(labels) == 1 else labels
+        if len(labels) != len(images):
+            raise Refusal(
+                422, f"send one label for all images or one per image: {len(images)} images, {len(labels)} labels"
+            )
+    return images, labels

@@ -1,0 +1,126 @@
+"""The ASGI application: routes, the guard in front of them, and errors as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.responses import FileResponse, JSONResponse
+from starlette.staticfiles import StaticFiles
+
+from dsal.base.version import __version__
+from dsal.errors import FileFormatError, InputError, MemoryNeededError
+from dsal.serve.engine.prometheus import CONTENT_TYPE
+from dsal.serve.engine.service import Service
+from dsal.serve.http.api import api_routes
+from dsal.serve.http.bodies import Bodies
+from dsal.serve.http.guard import Guard
+from dsal.serve.http.open_inference import inference_routes
+from dsal.serve.http.shortcut import Shortcut
+from dsal.serve.http.transfer import transfer_routes
+from dsal.serve.http_errors import Refusal
+from dsal.serve.settings import Settings
+
+PAGE = Path(__file__).parent / "page"
+_FRESH = {"Cache-Control": "no-cache"}
+_BUSY = ("predict", "infer")  # endpoints that are called many times a second
+
+
+def create_app(settings: Settings) -> Guard:
+    """Return the ASGI application of a server with these settings."""
+    service, bodies = Service(settings), Bodies(settings)
+
+    @asynccontextmanager
+    async def life(app: FastAPI) -> AsyncIterator[None]:
+        service.library.tidy()
+        yield
+        service.close()
+
+    app = FastAPI(
+        title="dsal serve",
+        version=__version__,
+        description="Image models that learn new classes in closed form, forget none and keep no image.",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=life,
+    )
+    routers = [routes(service, bodies) for routes in (api_routes, inference_routes, transfer_routes)]
+    for router in routers:
+        app.include_router(router)
+    routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
+    app.add_middleware(Shortcut, routes=[route for route in routes if route.name in _BUSY], failure=_failure)
+
+    @app.get("/metrics", include_in_schema=False)
+    def metrics() -> Response:
+        return Response(service.metrics.text(), media_type=CONTENT_TYPE)
+
+    @app.get("/", include_in_schema=False)
+    def page() -> Response:
+        return FileResponse(PAGE / "index.html", headers=_FRESH)
+
+    @app.get("/docs", include_in_schema=False)
+    def docs() -> Response:
+        return FileResponse(PAGE / "docs.html", headers=_FRESH)
+
+    app.mount("/page", _Fresh(directory=PAGE))
+    _add_error_handlers(app)
+    return Guard(app, settings, service.metrics)
+
+
+class _Fresh(StaticFiles):
+    """Static files that browsers revalidate, so that an upgrade takes effect."""
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        response = super().file_response(*args, **kwargs)
+        response.headers.update(_FRESH)
+        return response
+
+
+def _add_error_handlers(app: FastAPI) -> None:
+    """Answer every error with ``{"error": "one sentence"}``."""
+
+    async def failed(request: Request, error: Exception) -> Response:
+        return _failure(error)
+
+    for kind in (Refusal, InputError, FileFormatError, MemoryNeededError, OSError):
+        app.add_exception_handler(kind, failed)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        where = " ".join(map(str, first["loc"][1:])) or "the body"
+        return _error(422, f"{where}: {first['msg']}")
+
+    @app.exception_handler(HTTPException)
+    async def unknown(request: Request, error: HTTPException) -> Response:
+        messages = {404: f"nothing found at {request.url.path[:100]}", 405: f"{request.method} is not allowed here"}
+        return _error(error.status_code, messages.get(error.status_code, str(error.detail)), headers=error.headers)
+
+
+def _failure(error: Exception) -> Response:
+    """Return the response for an error that is expected; raise any other."""
+    if isinstance(error, Refusal):
+        return _error(error.status, str(error), error.retry_after)
+    if isinstance(error, InputError | FileFormatError):
+        return _error(422, str(error))
+    if isinstance(error, MemoryNeededError):
+        return _error(503, str(error), 60)
+    if isinstance(error, OSError):
+        return _error(507, f"the model could not be written: {error.strerror or error}")
+    raise error
+
+
+def _error(status: int, message: str, retry_after: float | None = None, headers: Any = None) -> Response:
+    headers = dict(headers or {})
+    if retry_after is not None:
+        headers["Retry-After"] = str(ceil(retry_after))
+    if status in (408, 413):
+        headers["Connection"] = "close"  # the rest of the body is not worth reading
+    return JSONResponse({"error": message}, status, headers)

@@ -1,0 +1,228 @@
+"""``/v2``: the Open Inference Protocol; tensors as JSON, or as raw bytes after the JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+from fastapi import APIRouter, Request, Response
+from numpy.typing import NDArray
+
+from dsal.base.version import __version__
+from dsal.serve.engine.names import model_path
+from dsal.serve.engine.service import Scores, Service
+from dsal.serve.engine.snapshot import Snapshot
+from dsal.serve.http import schemas
+from dsal.serve.http.bodies import Bodies, parse_json
+from dsal.serve.http_errors import Refusal
+
+_LENGTH = "Inference-Header-Content-Length"
+_OUTPUTS = ("label", "probabilities", "novelty", "logits")
+_FAILURES: dict[int | str, dict[str, Any]] = {
+    "4XX": {"model": schemas.Failure, "description": "Refused."},
+    503: {"model": schemas.Failure, "description": "Temporarily unavailable; see Retry-After."},
+}
+
+
+def inference_routes(service: Service, bodies: Bodies) -> APIRouter:
+    """Return the routes under ``/v2``."""
+    router = APIRouter(prefix="/v2", responses=_FAILURES)
+    library = service.library
+
+    @router.post("/models/{name}/infer", openapi_extra=_BODY)
+    async def infer(name: str, request: Request) -> Response:
+        """Score decoded images: input ``images``, UINT8 (n, c, size, size), cropped and resized."""
+        model_path(library.folder, name)
+        async with bodies.read(request) as body:
+            document, rest = _parts(request, body)
+            snapshot = await service.snapshot(name)
+            images = _images(document, rest, snapshot, service.settings.max_images)
+            wanted = _wanted(document)
+            found = await service.scores(snapshot, images)
+        head: dict[str, Any] = {"model_name": name, "model_version": "1"}
+        if isinstance(document.get("id"), str):
+            head["id"] = document["id"]
+        return _answer(head, found, wanted)
+
+    @router.get("/health/live")
+    async def live() -> dict[str, bool]:
+        """Report that the server is running."""
+        return {"live": True}
+
+    @router.get("/health/ready")
+    async def ready() -> dict[str, bool]:
+        """Check that the server can answer: the model folder exists."""
+        if not library.folder.is_dir():
+            raise Refusal(503, "the model folder does not exist", retry_after=5)
+        return {"ready": True}
+
+    @router.get("")
+    async def server() -> dict[str, Any]:
+        """Return the name, version and extensions of the server."""
+        return {"name": "dsal", "version": __version__, "extensions": ["binary_tensor_data"]}
+
+    @router.get("/models/{name}")
+    async def model(name: str) -> dict[str, Any]:
+        """Return the inputs, outputs and labels of a model."""
+        snapshot = await service.snapshot(name)
+        size, classes = snapshot.facts["image_size"], len(snapshot.classes)
+        return {
+            "name": name,
+            "versions": ["1"],
+            "platform": "dsal",
+            "inputs": [{"name": "images", "datatype": "UINT8", "shape": [-1, snapshot.facts["channels"], size, size]}],
+            "outputs": [
+                {"name": "label", "datatype": "BYTES", "shape": [-1]},
+                {"name": "probabilities", "datatype": "FP32", "shape": [-1, classes]},
+                {"name": "novelty", "datatype": "FP32", "shape": [-1]},
+                {"name": "logits", "datatype": "FP32", "shape": [-1, classes]},
+            ],
+            "parameters": {"labels": snapshot.classes},
+        }
+
+    @router.get("/models/{name}/ready")
+    async def model_ready(name: str) -> dict[str, Any]:
+        """Check that the model can answer."""
+        await service.snapshot(name)
+        return {"name": name, "ready": True}
+
+    return router
+
+
+def _parts(request: Request, body: bytes) -> tuple[dict[str, Any], memoryview]:
+    """Split a request into its JSON and the raw bytes after it."""
+    length = request.headers.get(_LENGTH)
+    if length is None:
+        head, rest = body, memoryview(b"")
+    elif length.isascii() and length.isdigit() and int(length) <= len(body):
+        head, rest = body[: int(length)], memoryview(body)[int(length) :]
+    else:
+        raise Refusal(400, f"{_LENGTH} must be the length of the JSON in bytes, got {length[:40]!r}")
+    document = parse_json(head)
+    if not isinstance(document, dict):
+        raise Refusal(422, 'the body must be {"inputs": [...]}')
+    return document, rest
+
+
+def _images(document: dict[str, Any], rest: memoryview, snapshot: Snapshot, max_images: int) -> NDArray[np.uint8]:
+    """Return the tensor ``images`` (n, c, size, size)."""
+    inputs = document.get("inputs")
+    if not isinstance(inputs, list) or len(inputs) != 1 or not isinstance(inputs[0], dict):
+        raise Refusal(422, "inputs must be a list of one tensor, 'images'")
+    (given,) = inputs
+    inner = [snapshot.facts["channels"], snapshot.facts["image_size"], snapshot.facts["image_size"]]
+    shape = given.get("shape")
+    if given.get("name") != "images" or given.get("datatype") != "UINT8":
+        raise Refusal(422, "the input must have the name 'images' and the datatype UINT8")
+    if not isinstance(shape, list) or not all(type(n) is int for n in shape) or shape[1:] != inner or shape[0] < 1:
+        raise Refusal(
+            422, f"the shape of 'images' must be [n, {inner[0]}, {inner[1]}, {inner[2]}], got {str(shape)[:80]}"
+        )
+    if shape[0] > max_images:
+        raise Refusal(413, f"a request may contain at most {max_images} images, got {shape[0]}")
+    numbers = shape[0] * math.prod(inner)
+    parameters = given.get("parameters")
+    if isinstance(parameters, dict) and "binary_data_size" in parameters:
+        if parameters["binary_data_size"] != numbers or len(rest) != numbers:
+            raise Refusal(422, f"'images' needs {numbers} bytes after the JSON, got {len(rest)}")
+        return np.frombuffer(rest, np.uint8).reshape(shape)
+    data = given.get("data")
+    try:
+        values = np.array(data)
+    except ValueError as error:  # rows of different lengths
+        raise Refusal(422, "the rows of 'images' have different lengths") from error
+    if values.dtype.kind not in "iu" or values.size != numbers or values.min() < 0 or values.max() > 255:
+        raise Refusal(422, f"the data of 'images' must be {numbers} integers from 0 to 255")
+    return values.astype(np.uint8).reshape(shape)
+
+
+def _wanted(document: dict[str, Any]) -> list[tuple[str, bool]]:
+    """Return the names of the requested outputs, each with whether it is sent as raw bytes."""
+    parameters = document.get("parameters")
+    binary = isinstance(parameters, dict) and parameters.get("binary_data_output") is True
+    outputs = document.get("outputs")
+    if outputs is None:
+        return [(name, binary) for name in _OUTPUTS]
+    if not isinstance(outputs, list) or not all(isinstance(output, dict) for output in outputs):
+        raise Refusal(422, "outputs must be a list of objects with a name")
+    wanted = []
+    for output in outputs:
+        if output.get("name") not in _OUTPUTS:
+            raise Refusal(422, f"unknown output {str(output.get('name'))[:80]!r}; choose from {', '.join(_OUTPUTS)}")
+        own = output.get("parameters")
+        wanted.append((output["name"], own.get("binary_data") is True if isinstance(own, dict) else binary))
+    return wanted
+
+
+def _answer(head: dict[str, Any], found: Scores, wanted: list[tuple[str, bool]]) -> Response:
+    classes = found.snapshot.classes
+    values: dict[str, Any] = {
+        "label": [classes[column] for column in found.probabilities.argmax(1)],
+        "probabilities": found.probabilities,
+        "novelty": found.novelty,
+        "logits": found.logits,
+    }
+    outputs, raw = [], b""
+    for name, binary in wanted:
+        value = values[name]
+        output: dict[str, Any] = {
+            "name": name,
+            "datatype": "BYTES" if name == "label" else "FP32",
+            "shape": [len(value)] if name == "label" else list(value.shape),
+        }
+        if binary:
+            data = b"".join(map(_length_prefixed, value)) if name == "label" else value.astype("<f4").tobytes()
+            output["parameters"] = {"binary_data_size": len(data)}
+            raw += data
+        else:
+            flat = value if name == "label" else value.reshape(-1).tolist()
+            output["data"] = [None if isinstance(number, float) and math.isnan(number) else number for number in flat]
+        outputs.append(output)
+    text = json.dumps({**head, "outputs": outputs}).encode()
+    if not raw:
+        return Response(text, media_type="application/json")
+    return Response(text + raw, media_type="application/octet-stream", headers={_LENGTH: str(len(text))})
+
+
+def _length_prefixed(text: str) -> bytes:
+    data = text.encode()
+    return len(data).to_bytes(4, "little") + data
+
+
+_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "required": ["inputs"],
+                    "properties": {
+                        "id": {"type": "string"},
+                        "inputs": {
+                            "type": "array",
+                            "minItems": 1,
+                            "maxItems": 1,
+                            "items": {
+                                "type": "object",
+                                "required": ["name", "datatype", "shape"],
+                                "properties": {
+                                    "name": {"const": "images"},
+                                    "datatype": {"const": "UINT8"},
+                                    "shape": {"type": "array", "items": {"type": "integer"}},
+                                    "data": {"type": "array", "items": {"type": "integer"}},
+                                },
+                            },
+                        },
+                        "outputs": {
+                            "type": "array",
+                            "items": {"type": "object", "properties": {"name": {"enum": list(_OUTPUTS)}}},
+                        },
+                    },
+                }
+            }
+        },
+    }
+}

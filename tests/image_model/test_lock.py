@@ -1,0 +1,66 @@
+"""One writer at a time: among threads, among processes, and after a process that was killed."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from dsal import DSALError, InputError, ModelBusyError
+from dsal.files.lock import model_lock
+
+HOLD = """
+import sys, time
+from dsal.files.lock import model_lock
+with model_lock(sys.argv[1]):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_threads_take_turns(tmp_path: Path) -> None:
+    """A counter in a file loses nothing, though each turn reads, waits and writes."""
+    counter = tmp_path / "m.dsal"
+    counter.write_text("0")
+
+    def work() -> None:
+        for _ in range(5):
+            with model_lock(counter, wait=30):
+                value = int(counter.read_text())
+                time.sleep(0.002)
+                counter.write_text(str(value + 1))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert counter.read_text() == "20"
+    assert [path.name for path in tmp_path.iterdir()] == ["m.dsal"]
+
+
+def test_a_second_writer_is_refused_and_a_killed_one_blocks_nobody(tmp_path: Path) -> None:
+    model = tmp_path / "m.dsal"
+    (tmp_path / "link.dsal").symlink_to(model)
+    with subprocess.Popen([sys.executable, "-c", HOLD, model], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        for path in (model, tmp_path / "link.dsal"):  # a link names the same model
+            with pytest.raises(ModelBusyError, match="being written by another process"), model_lock(path):
+                pytest.fail("two writers")
+        began = time.monotonic()
+        with pytest.raises(DSALError, match=r"after 0\.2 s"), model_lock(model, wait=0.2):
+            pytest.fail("two writers")
+        assert 0.2 <= time.monotonic() - began < 5
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+        with model_lock(model):
+            pass
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no folder"), model_lock(tmp_path / "no" / "m.dsal"):
+        pytest.fail("locked")
