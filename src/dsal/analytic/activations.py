@@ -14,7 +14,7 @@ from dsal.errors import InputError
 
 Activation: TypeAlias = Callable[[Tensor], Tensor]
 
-activations: Registry[Activation] = Registry("activation", group="dsal.analytic.activations")
+activations: Registry[Activation] = Registry("activation", group="dsal.activations")
 
 activations.register("celu")(functional.celu)
 activations.register("elu")(functional.elu)
