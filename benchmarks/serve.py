@@ -156,7 +156,7 @@ def measure(folder: Path, rounds: int, seconds: float) -> dict[str, Any]:
     backbone = open_backbone("efficientnet-lite0")
     graph = graph_of(backbone, WORTH_CONVERTING)
     if graph is None:
-        raise SystemExit("ONNX Runtime is needed: pip install 'dsal[lite,onnx]'")
+        raise SystemExit("ONNX Runtime is needed: pip install 'dsal-learn[lite,onnx]'")
     size = backbone.card.size
     pixels = np.ascontiguousarray(np.stack([decode_image(path, size) for path in paths]))
 

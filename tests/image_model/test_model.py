@@ -219,7 +219,7 @@ def test_names_of_backbones(weights: Path) -> None:
         try:
             __import__(package)
         except (ImportError, RuntimeError):
-            with pytest.raises(InputError, match=rf"pip install 'dsal\[{package}\]'"):
+            with pytest.raises(InputError, match=rf"pip install 'dsal-learn\[{package}\]'"):
                 open_backbone(f"{package}:resnet18")
 
 

@@ -168,7 +168,7 @@ def _session(content: bytes) -> Any:
     try:
         import onnxruntime
     except ImportError as error:
-        raise InputError("an ONNX backbone needs the package onnxruntime: pip install 'dsal[lite]'") from error
+        raise InputError("an ONNX backbone needs the package onnxruntime: pip install 'dsal-learn[lite]'") from error
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     try:

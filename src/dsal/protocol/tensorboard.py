@@ -20,7 +20,7 @@ def write_events(document: Mapping[str, Any], folder: Path) -> None:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise InputError("TensorBoard is not installed: pip install 'dsal[tensorboard]'") from error
+        raise InputError("TensorBoard is not installed: pip install 'dsal-learn[tensorboard]'") from error
 
     for number, seed in enumerate(document["seeds"]):
         with SummaryWriter(folder / f"seed{seed}") as writer:

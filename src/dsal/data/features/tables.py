@@ -134,7 +134,7 @@ def _read_parquet(path: Path) -> Arrays:
     try:
         parquet = import_module("pyarrow.parquet")
     except ImportError as error:
-        raise InputError(f"reading {path} needs the package pyarrow: pip install 'dsal[parquet]'") from error
+        raise InputError(f"reading {path} needs the package pyarrow: pip install 'dsal-learn[parquet]'") from error
     broken = import_module("pyarrow").ArrowException
     try:
         table = parquet.read_table(path)
