@@ -1,6 +1,6 @@
 """DS-AL beside methods with one stream: at equal width, and at the width at which they store as many bytes.
 
-    python -m benchmarks.equal_memory --out FOLDER    # run what is missing, then write benchmarks/results/equal-memory.json
+    python -m benchmarks.equal_memory --out FOLDER    # run what is missing, then write results/equal-memory.json
 
 Every run is `dsal run` on the embedded CIFAR-100 features with the paper's gamma and C. DS-AL keeps two triangles, the
 others one, so at equal bytes theirs is wider. A run that exists in FOLDER is not repeated.
