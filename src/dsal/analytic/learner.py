@@ -191,6 +191,18 @@ class Learner:
             self.phases += other.phases
             self.ratio = self.ratio.merged(other.ratio)
 
+    def unmerge(self, other: Learner, columns: Tensor) -> None:
+        """Subtract what ``other`` has learned; its column j is our column ``columns[j]``.
+
+        Exact in the main stream if its rows were learned here, in whatever way. Exact in a compensation stream if
+        ``other`` was merged as it is; otherwise the residues differ.
+        """
+        self._check_alone("subtract a model")
+        self.check_mergeable(other)
+        with self.guard():
+            for ours, theirs in zip(self.ridges, other.ridges, strict=True):
+                ours.unmerge(theirs, columns)
+
     def keep(self, columns: Tensor) -> None:
         """Drop the columns of all other classes: they are never predicted again."""
         with self.guard():

@@ -29,6 +29,8 @@ Blocks: TypeAlias = Iterable[tuple[Tensor, Tensor]]  # X (n x d) and Y (n x colu
 Route: TypeAlias = Literal["cholesky", "qr"]
 _QR_SLOWNESS = 1.4  # dtpqrt reaches about 70% of the flop rate of dsyrk and dpotrf
 
+_BLOCK = 1024  # rows of another factor to subtract at a time
+
 
 class IndefiniteError(InputError):
     """G + gamma I is not positive definite in float64: gamma is lost in rounding next to its largest entries."""
@@ -124,6 +126,16 @@ class Ridge:
             gram.diagonal().sub_(other.gamma)
         self.targets.index_add_(1, columns, other.targets.to(gram.device))
         self.empty = False
+
+    def unmerge(self, other: Ridge, columns: Tensor) -> None:
+        """Subtract all that ``other`` has learned: the inverse of :meth:`merge`, d^3 flops."""
+        self.carried = self.solved = None
+        with self.as_gram("the other model cannot be subtracted: its rows were never learned here") as gram:
+            for start in range(0, self.size, _BLOCK):
+                rows = other.square[start : start + _BLOCK].triu(start)  # (below, LAPACK leaves arbitrary values)
+                self.backend.add_rows_to_gram_(gram, rows.to(gram.device), sign=-1.0)
+            gram.diagonal().add_(other.gamma)
+        self.targets.index_add_(1, columns, other.targets.to(gram.device), alpha=-1.0)
 
     def solve(self, b: Tensor) -> Tensor:
         """Return (G + gamma I)^-1 B, for B (d x m): 2 d^2 m flops."""

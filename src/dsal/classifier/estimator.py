@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -154,24 +155,37 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
         check_is_fitted(self)
         self._learner.check_learns()
         survey = self._survey(X, y, sample_weight)
-        with self.rollback():
-            columns = self._known_columns(survey.labels)
-            weight = self._class_weight.copy()
-            weight[columns] -= survey.weights
-            slack = 1e-9 * self._class_weight
-            if (weight < -slack).any():
-                raise InputError(
-                    f"more rows to forget than were learned, for the classes {self._classes[weight < -slack].tolist()}"
-                )
-            kept = (weight > slack) | (self._class_weight == 0)  # declared, but never seen: kept
-            if not weight[kept].any():
-                raise InputError("this would remove every row that was learned: create a new model instead")
+        with self._without(survey.labels, survey.weights, keep_compensation):
             self._learner.unlearn(survey.phase(self._classes, self._learner.backend.device))
-            self._class_weight = weight
-            self._keep(kept)
-            if not keep_compensation and self.compensation is not None:
-                self.compensation = 0.0
         return self
+
+    def unmerge(self, other: DSALClassifier, keep_compensation: bool = False) -> DSALClassifier:
+        """Subtract what ``other`` has learned, without its data: the inverse of :meth:`merge`.
+
+        The main stream becomes exactly what it would be without the rows of ``other``, whether it was merged or its
+        rows were learned here. ``compensation`` is set to 0 unless ``keep_compensation``: the compensation stream is
+        exact only if ``other`` was merged as it is and nothing was learned since. Classes without rows are removed.
+        """
+        check_is_fitted(self)
+        check_is_fitted(other)
+        self._learner.check_mergeable(other._learner)
+        with self._without(other._classes, other._class_weight, keep_compensation) as columns:
+            self._learner.unmerge(other._learner, self._tensor(columns))
+        return self
+
+    def __add__(self, other: DSALClassifier) -> DSALClassifier:
+        """Return a new model that has learned what both have: a copy with ``other`` merged."""
+        return deepcopy(self).merge(other) if isinstance(other, DSALClassifier) else NotImplemented
+
+    def __iadd__(self, other: DSALClassifier) -> DSALClassifier:
+        return self.merge(other) if isinstance(other, DSALClassifier) else NotImplemented
+
+    def __sub__(self, other: DSALClassifier) -> DSALClassifier:
+        """Return a new model without what ``other`` has learned: see :meth:`unmerge`."""
+        return deepcopy(self).unmerge(other) if isinstance(other, DSALClassifier) else NotImplemented
+
+    def __isub__(self, other: DSALClassifier) -> DSALClassifier:
+        return self.unmerge(other) if isinstance(other, DSALClassifier) else NotImplemented
 
     def rename_class(self, old: Any, new: Any) -> DSALClassifier:
         """Rename a class; what was learned about it is unchanged.
@@ -277,6 +291,28 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
         if kind_of(labels) != kind_of(self._classes):
             raise InputError(f"labels mix types ({kind_of(self._classes)}, {kind_of(labels)}): use one type of label")
         return np.concatenate([self._classes, np.unique(labels[columns_of(labels, self._classes) < 0])])
+
+    @contextmanager
+    def _without(
+        self, labels: NDArray[Any], weights: NDArray[np.float64], keep_compensation: bool
+    ) -> Iterator[NDArray[np.int64]]:
+        """Yield the columns of ``labels``; when the block has removed rows of these weights, remove empty classes."""
+        with self.rollback():
+            columns = self._known_columns(labels)
+            weight, slack = self._class_weight.copy(), 1e-9 * self._class_weight
+            weight[columns] -= weights
+            if (weight < -slack).any():
+                raise InputError(
+                    f"more rows to forget than were learned, for the classes {self._classes[weight < -slack].tolist()}"
+                )
+            kept = (weight > slack) | (self._class_weight == 0)  # declared, but never seen: kept
+            if not weight[kept].any():
+                raise InputError("this would remove every row that was learned: create a new model instead")
+            yield columns
+            self._class_weight = weight
+            self._keep(kept)
+            if not keep_compensation and self.compensation is not None:
+                self.compensation = 0.0
 
     def _keep(self, kept: NDArray[np.bool_]) -> None:
         """Keep only the marked classes."""
