@@ -9,7 +9,7 @@ from dsal.backbones import ARCHITECTURES
 from dsal.backbones.resnet import ResNet
 
 # Known sizes less the classifier: 464,154 with 10 outputs for ResNet-32, 11,689,512 with 1,000 for ResNet-18.
-PARAMETERS = {"resnet32": 463_504, "resnet18": 11_176_512, "resnet18-32": 11_168_832}
+PARAMETERS = {"resnet32": 463_504, "resnet18": 11_176_512, "resnet18-32": 11_168_832, "resnet18-64": 11_168_832}
 
 
 def network(name: str) -> ResNet:
@@ -23,14 +23,16 @@ def test_number_of_parameters(name: str, count: int) -> None:
     assert sum(p.numel() for p in network(name).parameters()) == count
 
 
-@pytest.mark.parametrize(("name", "side"), [("resnet32", 32), ("resnet18-32", 32), ("resnet18", 224)])
+@pytest.mark.parametrize(
+    ("name", "side"), [("resnet32", 32), ("resnet18-32", 32), ("resnet18-64", 64), ("resnet18", 224)]
+)
 def test_maps_by_depth(name: str, side: int) -> None:
     net, images = network(name).eval(), torch.randn(2, 3, side, side)
     with torch.no_grad():
         maps = dict(net.maps(images))
         output = net(images)
     depth, widths = (5, (16, 32, 64)) if name == "resnet32" else (2, (64, 128, 256, 512))
-    first = 32 if side == 32 else 56
+    first = 56 if side == 224 else 32
     expected = {"stem": (2, widths[0], first, first)}
     for number, width in enumerate(widths):
         for index in range(depth):

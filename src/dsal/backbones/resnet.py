@@ -1,4 +1,4 @@
-"""Residual networks: ResNet-32 for 32x32 images, ResNet-18 for 32x32 and for 224x224 images.
+"""Residual networks: ResNet-32 for 32x32 images, ResNet-18 for 32x32, 64x64 and 224x224 images.
 
 They return *features*, never class scores, and offer the map of the stem (``"stem"``) and of every block
 (``"layer1.0"``), from which ``dsal.backbones.pooling`` takes the statistics that a kind of features needs.
@@ -14,6 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from dsal.backbones.backbone import ARCHITECTURES
+
+STEMS = {"3x3": (3, 1), "3x3/2": (3, 2), "7x7": (7, 2)}
+"""Side and stride of the first convolution."""
 
 
 class BasicBlock(nn.Module):
@@ -57,7 +60,8 @@ class ResNet(nn.Module):
     Args:
         depths: blocks per stage.
         widths: channels per stage.
-        stem: ``"3x3"`` (images of about 32 pixels) or ``"7x7"`` (images of about 224 pixels).
+        stem: ``"3x3"`` (images of about 32 pixels), ``"3x3/2"`` with stride 2 (64 pixels, at the cost of 32) or
+            ``"7x7"`` with stride 2 and pooling (224 pixels).
         in_channels: 3 for colour, 1 for grey.
         zero_pad: parameter-free shortcuts (ResNet-32) instead of 1x1 convolutions (ResNet-18).
     """
@@ -76,9 +80,8 @@ class ResNet(nn.Module):
         self.stage_ends = tuple(f"{layer}.{depth - 1}" for layer, depth in zip(layers, depths, strict=True))
         self.channels = {"stem": widths[0]}
         large = stem == "7x7"
-        self.conv1 = nn.Conv2d(
-            in_channels, widths[0], 7 if large else 3, 2 if large else 1, 3 if large else 1, bias=False
-        )
+        kernel, stride = STEMS[stem]
+        self.conv1 = nn.Conv2d(in_channels, widths[0], kernel, stride, kernel // 2, bias=False)
         self.bn1 = nn.BatchNorm2d(widths[0])
         self.maxpool: nn.Module = nn.MaxPool2d(3, 2, 1) if large else nn.Identity()
         width_in = widths[0]
@@ -122,6 +125,12 @@ def resnet32(in_channels: int = 3) -> ResNet:
 def resnet18_32(in_channels: int = 3) -> ResNet:
     """Build a ResNet-18 with a 3x3 stem and no pooling, for 32x32 images."""
     return ResNet((2, 2, 2, 2), (64, 128, 256, 512), stem="3x3", in_channels=in_channels)
+
+
+@ARCHITECTURES.register("resnet18-64")
+def resnet18_64(in_channels: int = 3) -> ResNet:
+    """Build a ResNet-18 with a 3x3 stem of stride 2, for 64x64 images: it costs what 32x32 images cost."""
+    return ResNet((2, 2, 2, 2), (64, 128, 256, 512), stem="3x3/2", in_channels=in_channels)
 
 
 @ARCHITECTURES.register("resnet18")

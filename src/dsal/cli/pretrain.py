@@ -43,7 +43,13 @@ def pretrain(
     held_out: Annotated[
         float, typer.Option(help="Fraction of the base training data held out to measure accuracy.")
     ] = 0.02,
-    size: Annotated[int, typer.Option(help="Side of the images in pixels; smaller images are not enlarged.")] = 224,
+    size: Annotated[
+        int | None,
+        typer.Option(
+            help="Side of images in files, in pixels; smaller images are not enlarged.",
+            show_default="64 for tiny-imagenet, else 224",
+        ),
+    ] = None,
     jitter: Annotated[float | None, typer.Option(help="Colour jitter, 0 to 1.", show_default="the recipe's")] = None,
     workers: Annotated[
         int | None, typer.Option(help="Processes that read image files.", show_default="number of processors")
@@ -99,7 +105,8 @@ def pretrain(
             data = load_dataset(dataset, data_root, download, partial(progress, f"fetching {dataset}"))
         classes = len(data.class_names)
         scenario = Scenario.deal(classes, base=base_classes, phases=int(base_classes != classes), order=class_order)
-        train, test = (part.take(_base_rows(part.labels, scenario)).at(size, 3) for part in (data.train, data.test))
+        parts = (data.train, data.test)
+        train, test = (part.take(_base_rows(part.labels, scenario)).at(size or part.size, 3) for part in parts)
     in_files, where = isinstance(train, FileData), choose_device(device)
     chosen = RECIPES.get(recipe or ("imagenet" if in_files else "strong"))
     asked = {"epochs": epochs, "jitter": jitter}

@@ -48,7 +48,7 @@ _MODULES = {
     "samples": ("FeatureRows", "ImageData", "JoinedSamples", "Samples"),
     "scenario": ("Scenario", "split_phases"),
 }
-_REGISTERED = ("cifar", "imagenet", "omniglot")  # modules that register their data sets
+_REGISTERED = ("cifar", "imagenet", "omniglot", "tiny_imagenet")  # modules that register their data sets
 
 
 def __getattr__(name: str) -> Any:
