@@ -13,7 +13,9 @@ from dsal.data.samples import joined
 from dsal.errors import InputError
 from dsal.methods.network.kit import losses
 from dsal.methods.network.kit.exemplars import Exemplars, herd
+from dsal.methods.network.kit.growing_network import Output
 from dsal.methods.network.kit.heads import CosineHead, LinearHead
+from dsal.methods.network.lwf import LwF
 
 RANDOM = np.random.RandomState(0)
 NOW, OLD = (torch.from_numpy(RANDOM.standard_normal((6, 5))) for _ in range(2))
@@ -122,6 +124,37 @@ def test_imprinted_rows_have_the_direction_of_their_class_and_the_length_of_old_
     new = head.weights[1].detach()
     torch.testing.assert_close(new.norm(dim=1), old.norm(dim=1).mean().expand(2))
     torch.testing.assert_close(torch.nn.functional.cosine_similarity(new, F[:2].float()), torch.ones(2))
+
+
+def test_a_memory_that_shrinks_keeps_the_most_important_images() -> None:
+    memory = Exemplars(None)
+    images = torch.arange(7, dtype=torch.uint8).view(7, 1, 1, 1)
+    memory.add(ImageData(images, torch.tensor([1, 0, 1, 0, 0, 1, 1])), 2)
+    memory.cut(2)  # of class 0: images 1, 3, 4, the most important first; of class 1: 0, 2, 5, 6
+    assert memory.data is not None
+    assert memory.data.images.flatten().tolist() == [1, 3, 0, 2]
+    assert memory.data.labels.tolist() == [0, 0, 1, 1]
+
+
+def test_a_budget_counts_the_bytes_of_learned_pixels() -> None:
+    images, labels = torch.zeros(8, 1, 2, 2, dtype=torch.uint8), torch.arange(8) % 2
+    for learned, each in ((False, 4), (True, 1)):
+        memory = Exemplars(None, budget=32, learned=learned)
+        memory.add(ImageData(images, labels), 2)
+        assert memory.nbytes == 32
+        assert memory.data is not None
+        assert torch.bincount(memory.data.labels).tolist() == [each, each]
+
+
+def test_lwf_has_the_weight_of_pycil() -> None:
+    """CE over the new classes + 3 KD, with the temperature 2."""
+    logits, old = torch.tensor([[1.0, 3.0, 0.5, 0.0]]), torch.tensor([[2.0, 0.0]])
+    target, said = (np.exp(row) / np.exp(row).sum() for row in (np.array([1.0, 0.0]), np.array([0.5, 1.5])))
+    kept = -(target * np.log(said)).sum()
+    new = -np.log(np.exp(0.5) / (np.exp(0.5) + 1))
+    nothing = torch.zeros(1, 1)
+    loss = LwF().loss(Output(logits, nothing, ()), Output(old, nothing, ()), torch.tensor([2]), 2)
+    assert float(loss) == pytest.approx(new + 3 * kept, rel=1e-6)
 
 
 def test_a_memory_refuses_less_than_nothing() -> None:

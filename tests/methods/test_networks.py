@@ -211,3 +211,18 @@ def test_a_stopped_phase_continues_with_that_phase(three: list[Phase]) -> None:
     assert again.classes_seen == 4
     with pytest.raises(InputError, match="within phase 1"):
         learn(again, Phase(2, range(4, 6), three[1].samples))
+
+
+def test_phase_0_may_have_a_schedule_of_its_own(three: list[Phase], monkeypatch: pytest.MonkeyPatch) -> None:
+    recipes = []
+    original = Fit.steps
+
+    def steps(fit: Fit) -> Iterator[object]:
+        recipes.append((fit.recipe.lr, fit.recipe.milestones, fit.recipe.weight_decay))
+        yield from original(fit)
+
+    monkeypatch.setattr(Fit, "steps", steps)
+    own = {"base_lr": 0.02, "base_milestones": (0.3,), "base_weight_decay": 0.001}
+    learned(make("lwf", milestones=(0.5,), weight_decay=0.002, **own), three[:2])
+    learned(make("lwf", milestones=(0.5,), weight_decay=0.002), three[:1])
+    assert recipes == [(0.02, (0.3,), 0.001), (0.05, (0.5,), 0.002), (0.05, (0.5,), 0.002)]

@@ -9,8 +9,10 @@ from torch import Tensor
 
 from dsal.data import ImageData
 from dsal.methods import Phase
+from dsal.methods.network.kit.growing_network import Output
 from dsal.methods.network.kit.heads import ProxyHead
 from dsal.methods.network.kit.losses import nca, pod_spatial
+from dsal.methods.network.podnet import podnet_loss
 from dsal.training import Fit
 
 RANDOM = np.random.RandomState(0)
@@ -43,6 +45,22 @@ def test_the_distance_of_maps_written_out() -> None:
     ]
     assert float(pod_spatial(MAPS, OLD)) == pytest.approx(np.mean(depths), abs=1e-6)
     assert float(pod_spatial([3 * x for x in MAPS], OLD)) == pytest.approx(np.mean(depths), abs=1e-6)
+
+
+def test_the_whole_loss_by_hand() -> None:
+    """Three of five classes are old: the distillation grows with sqrt(5 / 2)."""
+    features, old = (torch.from_numpy(RANDOM.standard_normal((3, 7))) for _ in range(2))
+    now, before = Output(LOGITS[:3], features, tuple(MAPS)), Output(LOGITS[:3, :3], old, tuple(OLD))
+    cosines = [
+        f @ g / np.linalg.norm(f) / np.linalg.norm(g) for f, g in zip(features.numpy(), old.numpy(), strict=True)
+    ]
+    depths = [
+        np.mean([np.linalg.norm(pooled(a) - pooled(b)) for a, b in zip(one.numpy(), other.numpy(), strict=True)])
+        for one, other in zip(MAPS, OLD, strict=True)
+    ]
+    alone = float(nca(LOGITS[:3], LABELS[:3]))
+    expected = alone + np.sqrt(5 / 2) * (3 * np.mean(depths) + 0.7 * np.mean([1 - c for c in cosines]))
+    assert float(podnet_loss(now, before, LABELS[:3], 3.0, 0.7)) == pytest.approx(expected, abs=1e-6)
 
 
 def test_maps_distilled_by_themselves_cost_nothing_and_pull_nowhere() -> None:

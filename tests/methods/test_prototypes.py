@@ -282,8 +282,8 @@ def test_ssre_the_loss_of_some_images_written_out(trained: Trained, three: list[
     entropy = functional.cross_entropy(now.logits / 0.1, labels, reduction="none").numpy()
     moved = np.linalg.norm((F - F_OLD).numpy(), axis=1)
     expected = ((1 - s) * entropy).mean() + (s * moved).sum()
-    assert float(method._loss(now, old, labels, 3)) == pytest.approx(expected, rel=1e-5)
-    still = method._loss(now, Output(old.logits, now.features, ()), labels, 3)
+    assert float(method.loss(now, old, labels, 3)) == pytest.approx(expected, rel=1e-5)
+    still = method.loss(now, Output(old.logits, now.features, ()), labels, 3)
     assert float(still) == pytest.approx(((1 - s) * entropy).mean(), rel=1e-5)
 
 

@@ -138,7 +138,7 @@ def _run_all(request: _Request, handling: Handling, display: Display) -> None:
 def _tuned(request: _Request, features: Setting | None, display: Display) -> dict[str, Options]:
     """Return the tuned options of each method; methods on images keep theirs, since each trial costs a training."""
     from dsal.data.features.feature_set import read_features
-    from dsal.protocol.comparison import of_method, read_tuning, tune_once
+    from dsal.protocol.comparison import at_phases, of_method, read_tuning, tune_once
     from dsal.protocol.trials import base_tuning_data, proxy_tuning_data
 
     common, proxy = request.common, request.proxy
@@ -148,7 +148,7 @@ def _tuned(request: _Request, features: Setting | None, display: Display) -> dic
     data = base_tuning_data(features) if proxy is None else proxy_tuning_data(read_features(proxy, common.features))
     for name, options in request.methods.items():
         if _inputs(name) == "features":
-            for trial in tune_once(of_method(common, name, options), data, request.folder):
+            for trial in tune_once(of_method(common, name, at_phases(options)), data, request.folder):
                 display.note(f"tuning {name:<15} {_listed(trial.options):<42} held-out {trial.accuracy:6.2f}")
             found[name] = {**options, **read_tuning(request.folder)[name]["chosen"]}
     return found

@@ -15,6 +15,7 @@ from dsal.cli.table import averaged, figure_text, print_table, spread_text
 from dsal.protocol.paper_numbers import PaperResult, is_the_papers_setting, paper_results
 
 _COUNTS = {"kept samples": "stored_samples", "trained weights": "trained_parameters"}
+_READOUTS = {"nme": "nearest mean of exemplars", "cnn": "head"}
 _ACCURACIES = ("average_accuracy", "last_accuracy", "base_accuracy", "new_accuracy", "forgetting")
 
 
@@ -64,6 +65,9 @@ def comparison_table(runs: Sequence[dict[str, Any]], paper: Sequence[PaperResult
             *("-" if run.get(name) is None else f"{run[name]:,}" for name in counts.values()),
             "yes" if run["exemplar_free"] else "no",
         )
+        for readout, values in run.get("other_readouts", {}).items():
+            name = _READOUTS.get(readout, readout)
+            table.add_row(f"  by {name}", *(spread_text(values[each]) for each in _ACCURACIES[:-1]), style="dim")
     for result in paper:
         name = f"{result.method}, paper ({result.backbone_title})"
         table.add_row(name, figure_text(result.average), figure_text(result.last), style="dim")

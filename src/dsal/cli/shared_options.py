@@ -63,7 +63,8 @@ def read_comparison(path: Path) -> dict[str, Any]:
     """Read the options of a comparison from a TOML file.
 
     Its table ``[method]`` has options for all methods that accept them (``shared``), and a subtable for each method
-    that has options of its own, such as ``[method.lwf]`` (``own``).
+    that has options of its own, such as ``[method.lwf]`` (``own``). Options that depend on K are in a subtable of that,
+    such as ``[method.foster.k25]``.
 
     Raises:
         InputError: the file is missing or not TOML, or contains something that is not an option.
@@ -145,7 +146,7 @@ def _value(text: str) -> Any:
 
 def _of_method(table: Mapping[str, Any]) -> dict[str, Any]:
     """Return options of a method by their Python names; raise :class:`InputError` if one belongs to the run."""
-    named = {_name(key): value for key, value in table.items()}
+    named = {_name(key): _of_method(value) if isinstance(value, dict) else value for key, value in table.items()}
     for name in named:
         if name in _HINTS:
             raise InputError(

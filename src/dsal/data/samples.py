@@ -130,7 +130,7 @@ class ImageData:
 
     def take(self, rows: Rows) -> ImageData:
         """Return some images: a view for a slice, else a copy."""
-        return ImageData(self.images[rows], self.labels[rows])
+        return replace(self, images=self.images[rows], labels=self.labels[rows])
 
     def relabel(self, labels: Tensor) -> ImageData:
         """Return the same images with other labels (n,)."""
@@ -211,7 +211,7 @@ def joined(parts: Sequence[Samples]) -> Samples:
     """Concatenate the samples of several parts; images in memory become one tensor."""
     if len(parts) == 1:
         return parts[0]
-    held = [part for part in parts if isinstance(part, ImageData)]
+    held = [part for part in parts if type(part) is ImageData]
     if len(held) == len(parts):
         return ImageData(torch.cat([part.images for part in held]), torch.cat([part.labels for part in held]))
     return JoinedSamples(tuple(parts), torch.cat([part.labels for part in parts]))

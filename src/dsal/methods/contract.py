@@ -139,6 +139,10 @@ class Method(ABC):
         best: NDArray[np.int64] = self.scores(samples).argmax(axis=1)
         return best
 
+    def other_predictions(self, samples: Samples) -> dict[str, NDArray[np.int64]]:
+        """Return what other read-outs of the same state predict, by name, (n,) each; there are none by default."""
+        return {}
+
     @abstractmethod
     def state(self) -> State:
         """Return everything kept between steps, including options; :meth:`from_state` continues from it bit for bit."""

@@ -33,14 +33,24 @@ def plan(common: Experiment, phases: Sequence[int], chosen: Mapping[str, Options
     Args:
         common: settings of all runs; its method and K are ignored.
         phases: the values of K.
-        chosen: the methods, with the options of each.
+        chosen: the methods, with the options of each; those under ``k<K>`` apply to that K alone.
         out: folder of the comparison; each run has the subfolder ``k<K>/<method>``.
     """
     return [
-        Entry(replace(run, phases=k), out / f"k{k}" / run.method)
+        Entry(replace(of_method(common, name, at_phases(options, k)), phases=k), out / f"k{k}" / name)
         for k in phases
-        for run in (of_method(common, name, options) for name, options in chosen.items())
+        for name, options in chosen.items()
     ]
+
+
+def at_phases(options: Options, k: int | None = None) -> Options:
+    """Return the options of a method at K; for None, those that do not depend on K.
+
+    >>> at_phases({"lr": 0.1, "epochs": 9, "k25": {"lr": 0.2}}, 25)
+    {'lr': 0.2, 'epochs': 9}
+    """
+    always = {name: value for name, value in options.items() if not isinstance(value, Mapping)}
+    return {**always, **options.get(f"k{k}", {})}
 
 
 def method_options(name: str, shared: Options, own: Mapping[str, Options]) -> Options:
@@ -107,6 +117,7 @@ def _row(document: Mapping[str, Any]) -> dict[str, Any]:
         "phases": document["config"]["phases"],
         "seeds": document["seeds"],
         **{name: document[name] for name in accuracies},
+        "other_readouts": document.get("other_readouts", {}),
         "seconds": sum(phase["seconds"]["mean"] for phase in document["phases"]),
         **{name: document.get(name) for name in costs},
         "config": document["config"],

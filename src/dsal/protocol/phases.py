@@ -6,8 +6,8 @@ arrived since the last test form one group.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Protocol
 
@@ -43,6 +43,7 @@ class PhaseResult:
         confusion: over the classes seen, in order of arrival; None if the counts of this test are not kept.
         learn_seconds: wall-clock time of learning since the last test: this phase and the untested ones before it.
         evaluate_seconds: wall-clock time of scoring the test samples of all classes seen.
+        others: tallies of other read-outs of the method, by name.
     """
 
     phase: int
@@ -50,14 +51,27 @@ class PhaseResult:
     confusion: Confusion | None
     learn_seconds: float
     evaluate_seconds: float
+    others: Mapping[str, Tally] = field(default_factory=dict)
 
     @classmethod
     def of(
-        cls, phase: int, counts: NDArray[np.int32], learn_seconds: float, evaluate_seconds: float, *, keep: bool
+        cls,
+        phase: int,
+        counts: NDArray[np.int32],
+        learn_seconds: float,
+        evaluate_seconds: float,
+        *,
+        keep: bool,
+        others: Mapping[str, Tally] | None = None,
     ) -> PhaseResult:
         """Build the result from confusion counts (seen, seen); ``keep`` stores the counts in it."""
         kept = Confusion.of(counts) if keep else None
-        return cls(phase, Tally.of(counts), kept, learn_seconds, evaluate_seconds)
+        return cls(phase, Tally.of(counts), kept, learn_seconds, evaluate_seconds, others or {})
+
+
+def other_readouts(results: Sequence[PhaseResult]) -> list[str]:
+    """Return the names of the other read-outs that every one of these results has."""
+    return sorted(set.intersection(*(set(result.others) for result in results))) if results else []
 
 
 @dataclass(frozen=True)
@@ -137,7 +151,18 @@ def run_phases(
         rows = torch.from_numpy(scenario.seen_rows(test_y, k))
         some = test.take(rows[team.share(len(rows))])
         predicted = method.predict(some) if len(some) else np.empty(0, dtype=np.int64)
-        counts = confusion_counts(some.labels.numpy(), predicted, scenario.seen(k))
-        team.sum_(torch.from_numpy(counts))
-        yield PhaseResult.of(k, counts, learned, perf_counter() - tested, keep=k in kept)
+        counts = _counted(some, predicted, scenario.seen(k), team)
+        seconds = perf_counter() - tested
+        others = {
+            name: Tally.of(_counted(some, answers, scenario.seen(k), team))
+            for name, answers in method.other_predictions(some).items()
+        }
+        yield PhaseResult.of(k, counts, learned, seconds, keep=k in kept, others=others)
         learned = 0.0
+
+
+def _counted(samples: Samples, predicted: NDArray[np.int64], seen: int, team: Team) -> NDArray[np.int32]:
+    """Return confusion counts (seen, seen) of the samples of all processes."""
+    counts = confusion_counts(samples.labels.numpy(), predicted, seen)
+    team.sum_(torch.from_numpy(counts))
+    return counts

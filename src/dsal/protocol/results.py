@@ -38,7 +38,7 @@ from dsal.files.store import atomic_write, check_readable, read_json, write_json
 from dsal.protocol import metrics
 from dsal.protocol.confusion_counts import KEPT, spread_out
 from dsal.protocol.experiment import Setting
-from dsal.protocol.phases import PhaseResult
+from dsal.protocol.phases import PhaseResult, other_readouts
 from dsal.protocol.provenance import peak_memory_bytes
 from dsal.protocol.run_checkpoint import Kept
 
@@ -53,6 +53,12 @@ def _over_seeds(low: float, high: float) -> Record:
 
 
 _ACCURACY, _CHANGE, _SECONDS = _over_seeds(0, 100), _over_seeds(-100, 100), _over_seeds(0, 1e9)
+_ACCURACIES = {
+    "average_accuracy": _ACCURACY,
+    "last_accuracy": _ACCURACY,
+    "base_accuracy": _ACCURACY,
+    "new_accuracy": Maybe(_ACCURACY),
+}
 _PHASE = Record(
     {
         "phase": _WHOLE,
@@ -89,10 +95,7 @@ DOCUMENT = Ruled(
             "seed_varies": Text(),
             "class_names": Each(Text(500), 1, _CLASSES),
             "phases": Each(_PHASE, 1, _CLASSES),
-            "average_accuracy": _ACCURACY,
-            "last_accuracy": _ACCURACY,
-            "base_accuracy": _ACCURACY,
-            "new_accuracy": Maybe(_ACCURACY),
+            **_ACCURACIES,
             "forgetting": Maybe(_CHANGE),
             "backward_transfer": Maybe(_CHANGE),
             "stored_bytes": _WHOLE,
@@ -107,7 +110,11 @@ DOCUMENT = Ruled(
                 rest=Anything(),
             ),
         },
-        optional={"stored_samples": Maybe(_WHOLE), "trained_parameters": Maybe(_WHOLE)},
+        optional={
+            "stored_samples": Maybe(_WHOLE),
+            "trained_parameters": Maybe(_WHOLE),
+            "other_readouts": Record({}, rest=Record(_ACCURACIES)),
+        },
         rest=Anything(),
     ),
     _disagreement,
@@ -123,7 +130,6 @@ def build_results(setting: Setting, results: BySeed, provenance: dict[str, Any],
     groups = [range(*ends) for ends in pairwise([0, *(setting.scenario.seen(k) for k in tested)])]
     base = groups[0]
     tallies = [[result.tally for result in of_seed] for of_seed in results.values()]
-    last = [of_seed[-1] for of_seed in tallies]
     method = setting.experiment.build_method(setting.experiment.seeds[0])
     return {
         "schema": SCHEMA,
@@ -137,15 +143,27 @@ def build_results(setting: Setting, results: BySeed, provenance: dict[str, Any],
             _phase(group, base, by_seed)
             for group, by_seed in zip(groups, zip(*results.values(), strict=True), strict=True)
         ],
+        **_accuracies(tallies, base),
+        "forgetting": _spread([metrics.forgetting(t, groups) for t in tallies]),
+        "backward_transfer": _spread([metrics.backward_transfer(t, groups) for t in tallies]),
+        "other_readouts": {
+            name: _accuracies([[result.others[name] for result in of_seed] for of_seed in results.values()], base)
+            for name in other_readouts([result for of_seed in results.values() for result in of_seed])
+        },
+        **asdict(kept),
+        "peak_memory_bytes": peak_memory_bytes(),
+        "provenance": provenance,
+    }
+
+
+def _accuracies(tallies: Sequence[Sequence[metrics.Tally]], base: range) -> dict[str, Any]:
+    """Return the accuracies of a run from the tallies of each seed, test by test."""
+    last = [of_seed[-1] for of_seed in tallies]
+    return {
         "average_accuracy": _spread([metrics.average_accuracy(t) for t in tallies]),
         "last_accuracy": _spread([metrics.accuracy(t) for t in last]),
         "base_accuracy": _spread([metrics.base_accuracy(t, base) for t in last]),
         "new_accuracy": _spread([metrics.new_accuracy(t, base) for t in last]),
-        "forgetting": _spread([metrics.forgetting(t, groups) for t in tallies]),
-        "backward_transfer": _spread([metrics.backward_transfer(t, groups) for t in tallies]),
-        **asdict(kept),
-        "peak_memory_bytes": peak_memory_bytes(),
-        "provenance": provenance,
     }
 
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dsal.files.schema import ANY_ARRAY, ANY_TABLE, Array, Each, Flag, Maybe, Number, Record, Ruled, Schema
+from dsal.files.schema import ANY_ARRAY, ANY_TABLE, Array, Each, Flag, Maybe, Number, Record, Ruled, Schema, Text
 from dsal.files.store import load_tensors, save_tensors
 from dsal.methods import Method, State
 from dsal.protocol.confusion_counts import Confusion
 from dsal.protocol.metrics import Tally
-from dsal.protocol.phases import PhaseProgress, PhaseResult
+from dsal.protocol.phases import PhaseProgress, PhaseResult, other_readouts
 
 _KIND = "run state"
 
@@ -82,9 +84,12 @@ def save_checkpoint(
     state = method.state()
     kept = Kept(state.nbytes, method.stored_samples, method.trained_parameters)
     arrays: dict[str, NDArray[Any]] = {}
-    for name in ("hits", "totals"):
-        parts = [getattr(result.tally, name) for result in results]
-        arrays[name] = np.concatenate([np.zeros(0), *parts]).astype(np.int64)
+    tallies = {"": [result.tally for result in results]}
+    for readout in other_readouts(results):
+        tallies[f".{readout}"] = [result.others[readout] for result in results]
+    for name, suffix in product(("hits", "totals"), tallies):
+        parts = [getattr(tally, name) for tally in tallies[suffix]]
+        arrays[name + suffix] = np.concatenate([np.zeros(0), *parts]).astype(np.int64)
     arrays["seconds"] = np.array([(result.learn_seconds, result.evaluate_seconds) for result in results]).reshape(-1, 2)
     for result in results:
         if result.confusion is not None:
@@ -95,6 +100,7 @@ def save_checkpoint(
         "phases": [result.phase for result in results],
         "seen": [len(result.tally) for result in results],
         "kept": [result.phase for result in results if result.confusion is not None],
+        "readouts": other_readouts(results),
         **asdict(kept),
         "finished": finished,
         "inside": None if inside is None else [inside.phase, inside.learn_seconds],
@@ -116,13 +122,16 @@ def load_checkpoint(path: Path) -> Checkpoint | None:
         return None
     arrays, facts = load_tensors(path, SCHEMA)
     ends = np.cumsum(facts["seen"])[:-1]
-    hits, totals = (np.split(arrays[name], ends) for name in ("hits", "totals"))
+    parts = {name: np.split(arrays[name], ends) for name in arrays if name.startswith(("hits", "totals"))}
+    readouts = facts.get("readouts", [])
     results = tuple(
         PhaseResult(
             k,
-            Tally(hits[i], totals[i]),
+            Tally(parts["hits"][i], parts["totals"][i]),
             Confusion(seen, arrays[f"cells{k}"], arrays[f"counts{k}"]) if k in facts["kept"] else None,
-            *map(float, arrays["seconds"][i]),
+            float(arrays["seconds"][i, 0]),
+            float(arrays["seconds"][i, 1]),
+            {name: Tally(parts[f"hits.{name}"][i], parts[f"totals.{name}"][i]) for name in readouts},
         )
         for i, (k, seen) in enumerate(zip(facts["phases"], facts["seen"], strict=True))
     )
@@ -156,6 +165,7 @@ def _arrays(facts: dict[str, Any]) -> dict[str, Array]:
     return {
         "hits": counted,
         "totals": counted,
+        **{rf"{part}\.{re.escape(name)}": counted for part in ("hits", "totals") for name in facts.get("readouts", [])},
         "seconds": Array("float64", (len(facts["phases"]), 2), low=0),
         **cells,
         r"method\..*": ANY_ARRAY,
@@ -179,6 +189,7 @@ SCHEMA = Schema(
                 "method": ANY_TABLE,
                 "stored_samples": Maybe(Number(0, 2**60, whole=True)),
                 "trained_parameters": Maybe(Number(0, 2**60, whole=True)),
+                "readouts": Each(Text(50), most=10),
             },
         ),
         _disagreement,

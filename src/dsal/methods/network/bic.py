@@ -52,7 +52,7 @@ class BiC(ReplayMethod):
     head = "corrected"
     has_teacher = True
 
-    def _loss(self, now: Output, before: Output | None, labels: Tensor, known: int) -> Tensor:
+    def loss(self, now: Output, before: Output | None, labels: Tensor, known: int) -> Tensor:
         if before is None:
             return functional.cross_entropy(now.logits, labels)
         return bic_loss(now.logits, before.logits, labels, self.temperature)

@@ -43,7 +43,7 @@ class EEIL(ReplayMethod):
 
     has_teacher = True
 
-    def _loss(self, now: Output, before: Output | None, labels: Tensor, known: int) -> Tensor:
+    def loss(self, now: Output, before: Output | None, labels: Tensor, known: int) -> Tensor:
         loss = functional.cross_entropy(now.logits, labels)
         if before is None:
             return loss

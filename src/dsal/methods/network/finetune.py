@@ -15,5 +15,5 @@ from dsal.methods.network.kit.network_method import NetworkMethod
 class Finetune(NetworkMethod):
     """Cross-entropy over the classes of the phase."""
 
-    def _loss(self, now: Output, before: Output | None, labels: Tensor, known: int) -> Tensor:
+    def loss(self, now: Output, before: Output | None, labels: Tensor, known: int) -> Tensor:
         return new_cross_entropy(now.logits, labels, known)

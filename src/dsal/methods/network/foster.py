@@ -137,13 +137,14 @@ class FOSTER(ReplayMethod):
         return loss, int((now.logits.argmax(1) == batch.labels[batch.mine]).sum())
 
     def _end(self, phase: Phase) -> None:
+        super()._end(phase)
         if self.answer == "compressed":
             self._boosted = None
 
-    def _loss(self, now: Output, before: Output | None, labels: Tensor, known: int) -> Tensor:
+    def loss(self, now: Output, before: Output | None, labels: Tensor, known: int) -> Tensor:
         return functional.cross_entropy(now.logits, labels)
 
-    def _scores(self, images: Tensor, output: Output) -> Tensor:
+    def _head_scores(self, images: Tensor, output: Output) -> Tensor:
         if self._boosted is None:
             return output.logits
         return cast(BoostedOutput, self._boosted.eval()(self.network.normalise(images))).logits

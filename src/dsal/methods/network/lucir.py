@@ -21,8 +21,8 @@ class LUCIR(ReplayMethod):
     """A cosine head, features that keep their direction, and a margin between old samples and new classes.
 
     L = CE(o, y) + strength sqrt(old / new) (1 - cos(f, f_before)) + ranking of old exemplars against new classes. Old
-    rows of the head are frozen; new ones start as the mean directions of their class. The original removes the ReLU
-    after the last block; here the network is the one that all methods share.
+    rows of the head are frozen; from phase 1 on, new ones start as the mean directions of their class. The original
+    removes the ReLU after the last block; here the network is the one that all methods share.
 
     Args:
         strength: weight of the less-forget term, before it grows with the number of old classes.
@@ -40,6 +40,8 @@ class LUCIR(ReplayMethod):
     has_teacher = True
 
     def _begin(self, phase: Phase) -> None:
+        if not self._classes:  # the features of an untrained network all point in the same direction
+            return
         head = self._cosine()
         rows = functional.normalize(self.features_of(phase.samples))
         labels = phase.samples.labels.to(rows.device)
@@ -50,17 +52,44 @@ class LUCIR(ReplayMethod):
         super()._freeze()
         self.network.head.freeze_old()
 
-    def _loss(self, now: Output, before: Output | None, labels: Tensor, known: int) -> Tensor:
+    def loss(self, now: Output, before: Output | None, labels: Tensor, known: int) -> Tensor:
         if before is None:
             return functional.cross_entropy(now.logits, labels)
-        return self._weighted(now, before, labels, known, 1.0)
+        return self._lucir_loss(now, before, labels, self.strength)
 
-    def _weighted(self, now: Output, before: Output, labels: Tensor, known: int, weight: float) -> Tensor:
-        """Return the loss with the less-forget term multiplied by ``weight``."""
-        loss, head = functional.cross_entropy(now.logits, labels), self._cosine()
-        strength = weight * self.strength * math.sqrt(known / (head.classes - known))
-        ranked = margin_ranking(now.logits / head.scale, labels, known, self.margin, self.negatives)
-        return loss + strength * less_forget(now.features, before.features) + self.ranking * ranked
+    def _lucir_loss(self, now: Output, before: Output, labels: Tensor, strength: float) -> Tensor:
+        terms = {"ranking": self.ranking, "margin": self.margin, "negatives": self.negatives}
+        return lucir_loss(now, before, labels, self._cosine().scale, strength=strength, **terms)  # type: ignore[arg-type]
 
     def _cosine(self) -> CosineHead:
         return cast(CosineHead, self.network.head)
+
+
+def lucir_loss(
+    now: Output,
+    before: Output,
+    labels: Tensor,
+    scale: Tensor,
+    *,
+    strength: float,
+    ranking: float,
+    margin: float,
+    negatives: int,
+) -> Tensor:
+    """Return CE(o, y) + lambda (1 - cos(f, f_before)) + ranking, with lambda = strength sqrt(old / new) (LUCIR, eq. 9).
+
+    Args:
+        now: output of the network for n images.
+        before: output of the network before the phase.
+        labels: (n,).
+        scale: s of the cosine head: o = s cos(w, f), and the ranking is over cosines.
+        strength: weight of the less-forget term, before it grows with the number of old classes.
+        ranking: weight of the ranking term.
+        margin: of the ranking.
+        negatives: new classes that an old sample is ranked against.
+    """
+    known, classes = before.logits.shape[1], now.logits.shape[1]
+    adaptive = strength * math.sqrt(known / (classes - known))  # lambda
+    ranked = margin_ranking(now.logits / scale, labels, known, margin, negatives)
+    forgotten = less_forget(now.features, before.features)
+    return functional.cross_entropy(now.logits, labels) + adaptive * forgotten + ranking * ranked

@@ -11,6 +11,7 @@ from torch.optim import SGD
 
 from dsal.data.samples import ImageData, Samples
 from dsal.methods.contract import Phase
+from dsal.methods.network.kit.exemplars import Exemplars
 from dsal.methods.network.lucir import LUCIR
 from dsal.training.fit import augmented
 from dsal.training.sample import seed_of
@@ -23,8 +24,8 @@ class Mnemonics(LUCIR):
     There are two alternating levels. The phase trains the network with the exemplars fixed. Then, with the network
     fixed, SGD on the pixels of the exemplars of new classes, which start as the herded images, minimises
     CE(cos(f(x), m), y) over augmented images of the phase and old exemplars, where m_c is the mean feature of the
-    exemplars of a class. It stores the network and the exemplars, as bytes: at the published rate many pixels end
-    where they began.
+    exemplars of a class. It stores the network and the exemplars, as float32: at the published rate a pixel moves by a
+    thousandth of a byte's step, which rounding to bytes would undo.
 
     This follows the published code. It replaces the paper's inner level, a model trained on the exemplars alone, by
     their means, and does not change old exemplars again.
@@ -37,14 +38,17 @@ class Mnemonics(LUCIR):
     pixel_epochs: int = 1
     pixel_lr: float = 1e-5
 
+    def _memory(self) -> Exemplars:
+        return Exemplars(self.exemplars_per_class, self.exemplar_bytes, learned=True)
+
     def _keep(self, phase: Phase) -> None:
         samples = self._with_exemplars(phase)
         super()._keep(phase)
         if self.exemplars.data is not None and self.pixel_epochs and self.pixel_lr:
-            self.exemplars.data = self._learn_pixels(self.exemplars.data, samples, phase.index)
+            self._learn_pixels(self.exemplars.data, samples, phase.index)
 
-    def _learn_pixels(self, kept: ImageData, samples: Samples, phase: int) -> ImageData:
-        """Return the exemplars, with those of new classes optimised."""
+    def _learn_pixels(self, kept: ImageData, samples: Samples, phase: int) -> None:
+        """Optimise the exemplars of new classes."""
         network = self.network.eval().requires_grad_(False)
         new = kept.labels >= self._classes
         images, targets = kept.images[new].to(self._device), (kept.labels[new] - self._classes).to(self._device)
@@ -70,8 +74,8 @@ class Mnemonics(LUCIR):
         network.requires_grad_(True)
         values = (pixels.detach() * network.pixel_std + network.pixel_mean) * 255
         changed = kept.images.clone()
-        changed[new] = values.round().clamp(0, 255).to(torch.uint8).cpu().contiguous()
-        return ImageData(changed, kept.labels)
+        changed[new] = values.clamp(0, 255).cpu()
+        self.exemplars.store(changed, kept.labels)
 
 
 def class_means(features: Tensor, labels: Tensor) -> Tensor:

@@ -142,10 +142,10 @@ class OnlineLUCIR(LUCIR):
     def _trial_loss(self, known: int, forward: Forward, batch: Batch) -> tuple[Tensor, int]:
         return self._batch_loss(forward, batch, known)
 
-    def _loss(self, now: Output, before: Output | None, labels: Tensor, known: int) -> Tensor:
+    def loss(self, now: Output, before: Output | None, labels: Tensor, known: int) -> Tensor:
         if before is None:
             return functional.cross_entropy(now.logits, labels)
-        loss = self._weighted(now, before, labels, known, self.arm.features)
+        loss = self._lucir_loss(now, before, labels, self.arm.features * self.strength)
         if not self.arm.logits:
             return loss
         return loss + self.arm.logits * scaled_divergence(now.logits[:, :known], before.logits, self.temperature)

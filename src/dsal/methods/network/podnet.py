@@ -25,8 +25,8 @@ class PODNet(ReplayMethod):
     """Several proxies per class, distillation of the maps at all depths, and proxies tuned on a balanced set.
 
     L = NCA(o, y) + sqrt(classes / new) (spatial POD(maps, before) + flat (1 - cos(f, f_before))). Old proxies are
-    frozen; new ones start as the k-means centres of their class. Then all proxies are trained on only the exemplars
-    of old and new classes. It stores the network and the exemplars.
+    frozen; from phase 1 on, new ones start as the k-means centres of their class. Then all proxies are
+    trained on only the exemplars of old and new classes. It stores the network and the exemplars.
 
     Unlike the published code, maps and features are taken after the ReLU of the network that all methods share, at
     three depths rather than four; gradients are not clamped to +-5; images get no colour jitter; and the statistics of
@@ -54,6 +54,8 @@ class PODNet(ReplayMethod):
         return {"proxies": self.proxies}
 
     def _begin(self, phase: Phase) -> None:
+        if not self._classes:  # the features of an untrained network all point in the same direction
+            return
         head = cast(ProxyHead, self.network.head)
         rows = functional.normalize(self.features_of(phase.samples)).cpu()
         new = range(head.classes - head.groups[-1], head.classes)
@@ -64,13 +66,10 @@ class PODNet(ReplayMethod):
         super()._freeze()
         self.network.head.freeze_old()
 
-    def _loss(self, now: Output, before: Output | None, labels: Tensor, known: int) -> Tensor:
-        loss = nca(now.logits, labels)
+    def loss(self, now: Output, before: Output | None, labels: Tensor, known: int) -> Tensor:
         if before is None:
-            return loss
-        growth = math.sqrt(now.logits.shape[1] / (now.logits.shape[1] - known))
-        spatial = self.spatial * pod_spatial(now.maps, before.maps)
-        return loss + growth * (spatial + self.flat * less_forget(now.features, before.features))
+            return nca(now.logits, labels)
+        return podnet_loss(now, before, labels, self.spatial, self.flat)
 
     def _begin_stage(self, number: int, phase: Phase) -> None:
         if number == 1:
@@ -89,6 +88,14 @@ class PODNet(ReplayMethod):
         labels = batch.labels[batch.mine]
         logits = forward(self.network.normalise(batch.images[batch.mine])).logits
         return nca(logits, labels), int((logits.argmax(1) == labels).sum())
+
+
+def podnet_loss(now: Output, before: Output, labels: Tensor, spatial: float, flat: float) -> Tensor:
+    """Return NCA(o, y) + sqrt(classes / new) (spatial POD(maps, before) + flat (1 - cos(f, f_before)))."""
+    known, classes = before.logits.shape[1], now.logits.shape[1]
+    growth = math.sqrt(classes / (classes - known))
+    kept = spatial * pod_spatial(now.maps, before.maps) + flat * less_forget(now.features, before.features)
+    return nca(now.logits, labels) + growth * kept
 
 
 def _centres(rows: Tensor, count: int, seed: int) -> Tensor:

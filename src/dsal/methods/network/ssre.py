@@ -14,7 +14,6 @@ from dsal.methods.contract import Phase
 from dsal.methods.network.kit.growing_network import GrowingNetwork, Output
 from dsal.methods.network.kit.losses import nearest_prototype
 from dsal.methods.network.kit.prototypes import PrototypeMethod
-from dsal.methods.network.kit.stages import Stage
 
 
 class AdaptedConv2d(nn.Module):
@@ -58,16 +57,13 @@ class SSRE(PrototypeMethod):
     A network passed to ``start`` is used unchanged. The base training of the published code (SSRE, ``Trainer_cvpr.py``)
     was not released; here it is that of the other methods, with T. As in that code, the gradient also goes through s
     (PyCIL's version stops it).
-
-    Args:
-        base_lr: learning rate in phase 0.
     """
 
     epochs: int = 60
     base_epochs: int | None = 100
     batch_size: int = 128
     lr: float = 2e-4
-    base_lr: float = 1e-3
+    base_lr: float | None = 1e-3
     milestones: tuple[float, ...] = (0.75,)
     weight_decay: float = 5e-4
     distil: float = 1.0
@@ -86,12 +82,7 @@ class SSRE(PrototypeMethod):
             for conv in adapted(self.network.body):
                 conv.adapter.requires_grad_(True)
 
-    def _stage(self, number: int, phase: Phase, epochs: int) -> Stage | None:
-        if number > 0:
-            return None
-        return Stage(epochs, phase.samples, recipe={} if self._classes else {"lr": self.base_lr})
-
-    def _loss(self, now: Output, before: Output | None, labels: Tensor, known: int) -> Tensor:
+    def loss(self, now: Output, before: Output | None, labels: Tensor, known: int) -> Tensor:
         each = functional.cross_entropy(now.logits / self.temperature, labels, reduction="none")
         if before is None:
             return each.mean()

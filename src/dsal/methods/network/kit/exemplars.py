@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -30,6 +32,15 @@ def herd(features: Tensor, count: int) -> Tensor:
     return torch.tensor(chosen, dtype=torch.int64)
 
 
+@dataclass(frozen=True, eq=False)
+class LearnedImages(ImageData):
+    """Images whose pixels were optimised: float32, on the scale of bytes, 0 to 255."""
+
+    def __post_init__(self) -> None:
+        if self.images.dtype != torch.float32 or self.labels.shape != self.images.shape[:1]:
+            raise InputError(f"expected float32 images with one label each, got {self.images.dtype}")
+
+
 class Exemplars:
     """Images with their labels, each class in order of importance.
 
@@ -37,13 +48,19 @@ class Exemplars:
         per_class: images per class; None for all.
         budget: bytes of all images together; None for no limit. As classes arrive, images that no longer fit are
             dropped.
+        learned: store pixels as float32 rather than bytes, so that they can be optimised.
     """
 
-    def __init__(self, per_class: int | None, budget: int | None = None) -> None:
+    def __init__(self, per_class: int | None, budget: int | None = None, *, learned: bool = False) -> None:
         if (per_class is not None and per_class < 0) or (budget is not None and budget < 0):
             raise InputError(f"exemplars per class and their bytes must be 0 or more, got {per_class} and {budget}")
-        self.per_class, self.budget = per_class, budget
+        self.per_class, self.budget, self.learned = per_class, budget, learned
         self.data: ImageData | None = None
+
+    def store(self, images: Tensor, labels: Tensor) -> None:
+        """Replace all exemplars by these images (n, c, h, w), uint8 or float32, with their labels (n,)."""
+        kind, dtype = (LearnedImages, torch.float32) if self.learned else (ImageData, torch.uint8)
+        self.data = kind(images.to(dtype).contiguous(), labels.contiguous())
 
     def __len__(self) -> int:
         return 0 if self.data is None else len(self.data)
@@ -68,9 +85,8 @@ class Exemplars:
             classes: number of classes that share the budget from now on.
         """
         both = [part for part in (self.data, data) if part is not None]
-        images, labels = torch.cat([part.images for part in both]), torch.cat([part.labels for part in both])
-        self.data = ImageData(images, labels)
-        self.cut(self.allowed(classes, images[0].nbytes) if len(images) else None)
+        self.store(torch.cat([part.images for part in both]), torch.cat([part.labels for part in both]))
+        self.cut(self.allowed(classes, self.nbytes // len(self)) if len(self) else None)
 
     def cut(self, most: int | None) -> None:
         """Keep only the ``most`` most important images of each class; None for all."""
@@ -78,4 +94,4 @@ class Exemplars:
             return
         images, labels = self.data.images, self.data.labels
         rows = torch.cat([torch.nonzero(labels == label).flatten()[:most] for label in labels.unique()])
-        self.data = ImageData(images[rows].contiguous(), labels[rows].contiguous())
+        self.store(images[rows], labels[rows])

@@ -41,6 +41,9 @@ class NetworkMethod(Method):
     Args:
         epochs: passes over the images of a phase.
         base_epochs: passes in phase 0; ``epochs`` by default.
+        base_lr: learning rate at the beginning of phase 0; ``lr`` by default.
+        base_milestones: ``milestones`` of phase 0, if they differ.
+        base_weight_decay: ``weight_decay`` of phase 0, if it differs.
         adapt_epochs: passes in phase 0 if the method starts from a network whose head does not fit.
         batch_size: images per step; all of them if a phase has fewer.
         optimiser: ``sgd`` or ``adam``.
@@ -58,6 +61,9 @@ class NetworkMethod(Method):
 
     epochs: int = 160
     base_epochs: int | None = None
+    base_lr: float | None = None
+    base_milestones: tuple[float, ...] | None = None
+    base_weight_decay: float | None = None
     adapt_epochs: int = 10
     batch_size: int = 128
     optimiser: Literal["sgd", "adam"] = "sgd"
@@ -107,7 +113,7 @@ class NetworkMethod(Method):
         return {}
 
     @abstractmethod
-    def _loss(self, now: Output, before: Output | None, labels: Tensor, known: int) -> Tensor:
+    def loss(self, now: Output, before: Output | None, labels: Tensor, known: int) -> Tensor:
         """Return the mean loss over a batch of images.
 
         Args:
@@ -283,7 +289,7 @@ class NetworkMethod(Method):
         self._classes = network.head.classes
 
     def _recipe(self, epochs: int, images: int) -> Recipe:
-        return Recipe(
+        recipe = Recipe(
             epochs=epochs,
             batch_size=min(self.batch_size, images),
             optimiser=self.optimiser,
@@ -294,12 +300,15 @@ class NetworkMethod(Method):
             mirror=self.mirror,
             trivial=self.trivial,
         )
+        own = {"lr": self.base_lr, "milestones": self.base_milestones, "weight_decay": self.base_weight_decay}
+        given = {name: value for name, value in own.items() if value is not None}
+        return recipe if self._classes else replace(recipe, **given)  # type: ignore[arg-type]
 
     def _batch_loss(self, forward: Forward, batch: Batch, known: int) -> tuple[Tensor, int]:
         x = self.network.normalise(batch.images[batch.mine])
         labels = batch.labels[batch.mine]
         now: Output = forward(x)
-        return self._loss(now, self._before(x), labels, known), int((now.logits.argmax(1) == labels).sum())
+        return self.loss(now, self._before(x), labels, known), int((now.logits.argmax(1) == labels).sum())
 
     def _before(self, x: Tensor) -> Output | None:
         """Return the output of the network before the phase for normalised images; None without a teacher."""
@@ -401,7 +410,7 @@ class NetworkMethod(Method):
             self._teacher.requires_grad_(False).eval()
         if "exemplars" in parts:
             kept = {name: torch.from_numpy(array.copy()) for name, array in parts["exemplars"].items()}
-            self.exemplars.data = ImageData(kept["images"], kept["labels"])
+            self.exemplars.store(kept["images"], kept["labels"])
         self._restore_extra(self._tensors(parts.get("extra", {})))
         if facts.get("given"):
             self._given = self._tensors(parts.get("given", {}))

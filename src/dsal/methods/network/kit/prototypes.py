@@ -59,13 +59,13 @@ class PrototypeMethod(NetworkMethod):
     def _batch_loss(self, forward: Forward, batch: Batch, known: int) -> tuple[Tensor, int]:
         x, labels = self._inputs(batch)
         now: Output = forward(x)
-        loss, own = self._loss(now, self._before(x), labels, known), batch.labels[batch.mine]
+        loss, own = self.loss(now, self._before(x), labels, known), batch.labels[batch.mine]
         if known:
             drawn = torch.randint(known, (len(batch.labels),), generator=batch.generator).to(own.device)
             loss = loss + self.replay * self._replayed(drawn, batch.generator)
         return loss, int((self._scores(x, now)[: len(own)].argmax(1) == own).sum())
 
-    def _loss(self, now: Output, before: Output | None, labels: Tensor, known: int) -> Tensor:
+    def loss(self, now: Output, before: Output | None, labels: Tensor, known: int) -> Tensor:
         loss = functional.cross_entropy(now.logits / self.temperature, labels)
         if before is None:
             return loss

@@ -19,7 +19,7 @@ class Stage:
     Attributes:
         epochs: passes over the samples.
         samples: images to train on.
-        loss: loss to minimise; the method's ``_loss`` by default.
+        loss: loss to minimise; the method's ``loss`` by default.
         module: module to train; the method's network by default.
         trained: part of ``module`` whose weights are updated; by default all of it except what the method's
             ``_freeze`` freezes.
