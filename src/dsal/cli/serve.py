@@ -31,6 +31,10 @@ def serve(
     ] = 2048,
     max_batch: Annotated[int, typer.Option(help="Maximum number of images to predict together.")] = 6,
     max_wait_ms: Annotated[float, typer.Option(help="Time that a prediction waits for others.")] = 0.0,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Change a limit, such as max-body=16MB; may be repeated."),
+    ] = None,
 ) -> None:
     """Serve a folder of models: a web page to teach and try them, an API to use them.
 
@@ -40,7 +44,7 @@ def serve(
         from dsal.serve.server import listen, run
     except ImportError as error:
         raise InputError(f"serving needs another package ({error}): pip install 'dsal-learn[serve]'") from error
-    from dsal.serve.settings import Settings, is_loopback
+    from dsal.serve.settings import Settings, is_loopback, limits
 
     if token is None and not is_loopback(host):
         token = secrets.token_urlsafe(24)
@@ -54,6 +58,7 @@ def serve(
         expansion_size=expansion_size,
         max_batch=max_batch,
         max_wait_ms=max_wait_ms,
+        **limits(limit or ()),
     )
     models.mkdir(parents=True, exist_ok=True)
     listener = listen(settings)

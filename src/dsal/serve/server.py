@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import gc
+import json
 import os
 import socket
 import sys
@@ -17,6 +18,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from dsal.errors import InputError
 from dsal.serve.http.app import create_app
+from dsal.serve.http.guard import SECURITY
 from dsal.serve.settings import MEGABYTE, Settings
 
 _GRACE = 10  # seconds for running requests when the server is stopped
@@ -52,7 +54,7 @@ def run(settings: Settings, listener: socket.socket) -> None:
     threadpool_limits(max((os.cpu_count() or 1) // 2, 1), user_api="blas")
     config = uvicorn.Config(
         create_app(settings),
-        http=bounded_protocol(settings.idle),
+        http=bounded_protocol(settings.idle, settings.stalled),
         ws="none",
         lifespan="on",
         log_level="warning",
@@ -90,8 +92,12 @@ def _return_freed_memory() -> None:
         libc.mallopt(_TRIM_THRESHOLD, 16 * MEGABYTE)
 
 
-def bounded_protocol(idle: float) -> type[asyncio.Protocol]:
-    """Return an HTTP protocol that closes connections idle for ``idle`` seconds or with headers that never end."""
+def bounded_protocol(idle: float, stalled: float) -> type[asyncio.Protocol]:
+    """Return an HTTP protocol that closes connections which cost more than they are worth.
+
+    These are idle for ``idle`` seconds, have headers that never end, or belong to a client that for ``stalled`` seconds
+    reads nothing of its answer.
+    """
 
     class Bounded(HttpToolsProtocol):
         def connection_made(self, transport: Any) -> None:
@@ -99,10 +105,30 @@ def bounded_protocol(idle: float) -> type[asyncio.Protocol]:
             self._overhead = self._body = 0  # bytes of this request: headers, chunk sizes and trailers; body
             self._seen: object = None
             self._watch = self.loop.call_later(idle, self._check_idle)
+            self._stall: asyncio.TimerHandle | None = None
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._watch.cancel()
+            self.resume_writing()
             super().connection_lost(exc)
+
+        def pause_writing(self) -> None:
+            if self._stall is None:
+                self._stall = self.loop.call_later(stalled, self.transport.abort)
+            super().pause_writing()
+
+        def resume_writing(self) -> None:
+            if self._stall is not None:
+                self._stall.cancel()
+                self._stall = None
+            super().resume_writing()
+
+        def send_400_response(self, msg: str) -> None:
+            text = json.dumps({"error": f"this is not HTTP: {msg}"}).encode()
+            headers = [*SECURITY, (b"content-type", b"application/json"), (b"content-length", b"%d" % len(text))]
+            lines = [b"HTTP/1.1 400 Bad Request", *(b": ".join(header) for header in headers), b"connection: close"]
+            self.transport.write(b"\r\n".join([*lines, b"", text]))
+            self.transport.close()
 
         def data_received(self, data: bytes) -> None:
             self._overhead += len(data)
@@ -124,7 +150,7 @@ def bounded_protocol(idle: float) -> type[asyncio.Protocol]:
         def _check_idle(self) -> None:
             busy = self.cycle is not None and not self.cycle.response_complete
             if not busy and self._seen is self.cycle:
-                self.transport.close()
+                self.transport.abort()  # unlike close(), this does not wait until an answer has been read
                 return
             self._seen = object() if busy else self.cycle
             self._watch = self.loop.call_later(idle, self._check_idle)

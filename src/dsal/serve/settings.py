@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 from dsal.backbones.hub import DEFAULT
-from dsal.errors import InputError
+from dsal.errors import InputError, UnknownNameError
 
 MEGABYTE = 2**20
+LIMITS = (  # what --limit can change
+    "max_body", "max_small", "max_json_values", "max_bodies", "max_upload", "max_images", "max_pixels", "max_queue",
+    "max_lessons", "timeout", "idle", "stalled",
+)  # fmt: skip
+_UNITS = {"": 1, "k": 1000, "kb": 2**10, "mb": 2**20, "gb": 2**30}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +35,8 @@ class Settings:
         max_batch: most images that are scored together; small enough that work remains for the other threads.
         max_wait_ms: milliseconds that a prediction waits for others while its batch is not full.
         max_body: most bytes of a request.
+        max_small: most bytes of a request without images.
+        max_json_values: most values in a JSON body; a list or an object counts for ten.
         max_bodies: most bytes of all requests in memory.
         max_upload: most bytes of an uploaded model file.
         max_images: most images per request.
@@ -35,6 +45,7 @@ class Settings:
         max_lessons: most lessons or changes waiting.
         timeout: seconds for a request to arrive, and again for a prediction.
         idle: seconds after which an idle connection is closed.
+        stalled: seconds after which a connection is closed whose client reads nothing of its answer.
     """
 
     folder: Path
@@ -47,6 +58,8 @@ class Settings:
     max_batch: int = 6
     max_wait_ms: float = 0.0
     max_body: int = 64 * MEGABYTE
+    max_small: int = 2**16
+    max_json_values: int = 1_000_000
     max_bodies: int = 512 * MEGABYTE
     max_upload: int = 2048 * MEGABYTE
     max_images: int = 1000
@@ -55,12 +68,14 @@ class Settings:
     max_lessons: int = 16
     timeout: float = 60.0
     idle: float = 20.0
+    stalled: float = 30.0
 
     def __post_init__(self) -> None:
         """Raise InputError if a value is out of range."""
-        for name in ("max_batch", "max_images", "max_queue", "max_lessons", "expansion_size"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name.replace('_', '-')} must be at least 1, got {getattr(self, name)}")
+        for name in ("max_batch", "expansion_size", *LIMITS):
+            least = 1 if isinstance(getattr(self, name), int) else 1e-9
+            if not least <= getattr(self, name) < 2**62:
+                raise InputError(f"{name.replace('_', '-')} must be at least {least:g}, got {getattr(self, name)}")
         if not 0 <= self.max_wait_ms <= 10_000:
             raise InputError(f"max-wait-ms must be from 0 to 10000, got {self.max_wait_ms}")
         if not 0 <= self.port <= 65535:
@@ -86,3 +101,23 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host.lower() == "localhost"
+
+
+def limits(given: Iterable[str]) -> dict[str, Any]:
+    """Return settings from texts such as ``max-images=100`` or ``max-body=16MB``; kB, MB and GB are powers of 1024.
+
+    >>> limits(["max-body=16MB", "timeout=2.5"])
+    {'max_body': 16777216, 'timeout': 2.5}
+    """
+    found: dict[str, Any] = {}
+    for text in given:
+        name, _, value = text.partition("=")
+        setting = name.strip().replace("-", "_")
+        if setting not in LIMITS:
+            raise UnknownNameError("limit", name, [limit.replace("_", "-") for limit in LIMITS])
+        number = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([A-Za-z]*)\s*", value)
+        if number is None or number[2].lower() not in _UNITS:
+            raise InputError(f"a limit is NAME=NUMBER, for example max-body=16MB or timeout=30; got {text[:80]!r}")
+        amount = float(number[1]) * _UNITS[number[2].lower()]
+        found[setting] = amount if setting in ("timeout", "idle", "stalled") else int(amount)
+    return found

@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import anyio
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,7 +28,6 @@ from dsal.serve.engine.library import Library, Outcome
 from dsal.serve.engine.prometheus import Metrics
 from dsal.serve.engine.runner import Features, Rows, Runner, Score
 from dsal.serve.engine.snapshot import Snapshot
-from dsal.serve.http.deadline import deadline
 from dsal.serve.http_errors import Cancelled, Refusal, Unchanged
 from dsal.serve.settings import Settings
 
@@ -108,8 +108,11 @@ class Service:
     async def scores(self, snapshot: Snapshot, images: Sequence[bytes] | Pixels, skip_broken: bool = False) -> Scores:
         """Return scores of image files, or of pixels (n, c, size, size)."""
         seconds = self.settings.timeout
-        async with deadline(seconds, Refusal(503, f"no answer within {seconds:g} s: try again later", 5)):
-            columns, rows, broken = await self._run(snapshot.extractor, snapshot.scores, images, skip_broken)
+        try:
+            with anyio.fail_after(seconds):
+                columns, rows, broken = await self._run(snapshot.extractor, snapshot.scores, images, skip_broken)
+        except TimeoutError as error:
+            raise Refusal(503, f"no answer within {seconds:g} s: try again later", 5) from error
         logits, probabilities, novelty = columns
         return Scores(snapshot, rows, logits, probabilities, novelty, broken)
 

@@ -6,16 +6,17 @@ import json
 import math
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import APIRouter, Header, Query, Request, Response
+from pydantic import BaseModel
 
 from dsal.base.version import __version__
 from dsal.image_model import ImageModel
 from dsal.image_model.answers import THRESHOLD
 from dsal.serve.engine.library import Outcome, check_label
 from dsal.serve.engine.names import class_label, model_path
-from dsal.serve.engine.service import Service
+from dsal.serve.engine.service import Scores, Service
 from dsal.serve.http import schemas
-from dsal.serve.http.bodies import Bodies, decode_base64, parse_form, parse_json
+from dsal.serve.http.bodies import Bodies, decode_base64, form_files, form_texts
 from dsal.serve.http_errors import Refusal
 
 Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
@@ -32,40 +33,24 @@ def api_routes(service: Service, bodies: Bodies) -> APIRouter:
     router = APIRouter(prefix="/api/models", responses=_FAILURES)
     settings, library = service.settings, service.library
 
-    @router.post("/{name}/predict", openapi_extra=_body(labelled=False))
+    @router.post("/{name}/predict", openapi_extra=_body(labelled=False), response_model=schemas.Predictions)
     async def predict(
         name: str,
         request: Request,
         top_k: Annotated[int, Query(ge=1, le=1000)] = 5,
         threshold: Annotated[float, Query(ge=0, le=1)] = THRESHOLD,
         skip_broken: SkipBroken = False,
-    ) -> schemas.Predictions:
+    ) -> Response:
         """Predict the labels of images, and flag images that look like none of the classes.
 
         Novelty is the fraction of the learned images that look less unusual than this one.
         """
         model_path(library.folder, name)
-        async with bodies.read(request) as body:
-            images, _ = _images(request, body, settings.max_images, labelled=False)
-            del body
-            found = await service.scores(await service.snapshot(name), images, skip_broken)
-        classes = found.snapshot.classes
-        answers: list[schemas.Prediction | schemas.Broken] = [
-            schemas.Broken(error=found.broken.get(row, "")) for row in range(len(images))
-        ]
-        order = (-found.probabilities).argsort(axis=1, kind="stable")[:, :top_k]
-        for row, best, chances, novelty in zip(
-            found.rows, order.tolist(), found.probabilities.tolist(), found.novelty.tolist(), strict=True
-        ):
-            ranked = [schemas.Ranked(label=classes[column], score=chances[column]) for column in best]
-            answers[row] = schemas.Prediction(
-                label=ranked[0].label,
-                score=ranked[0].score,
-                top_k=ranked,
-                novelty=None if math.isnan(novelty) else novelty,
-                novel=novelty > threshold,
-            )
-        return schemas.Predictions(model=name, predictions=answers)
+        images, _ = await _images(bodies, request, labelled=False)
+        found = await service.scores(await service.snapshot(name), images, skip_broken)
+        size = found.probabilities.size * 8
+        text = await bodies.off_loop(size, _predictions, name, len(images), found, top_k, threshold)
+        return Response(text, media_type="application/json")
 
     @router.post("/{name}/learn", openapi_extra=_body(labelled=True))
     async def learn(
@@ -76,10 +61,8 @@ def api_routes(service: Service, bodies: Bodies) -> APIRouter:
         The response is sent once the lesson is on disk. Sent again with the same Idempotency-Key, it counts once.
         """
         model_path(library.folder, name)
-        async with bodies.read(request) as body:
-            images, labels = _images(request, body, settings.max_images, labelled=True)
-            del body
-            outcome = await service.learn(name, key, images, labels, skip_broken)
+        images, labels = await _images(bodies, request, labelled=True)
+        outcome = await service.learn(name, key, images, labels, skip_broken)
         return schemas.LessonOutcome(**outcome)
 
     @router.get("")
@@ -124,9 +107,10 @@ def api_routes(service: Service, bodies: Bodies) -> APIRouter:
         under_way.cancelled = True
         return schemas.LessonState(state="cancelled", done=under_way.done, total=under_way.total)
 
-    @router.post("/{name}/rename")
-    async def rename(name: str, change: schemas.Rename, key: Key = None) -> schemas.Changed:
+    @router.post("/{name}/rename", openapi_extra=_document(schemas.Rename))
+    async def rename(name: str, request: Request, key: Key = None) -> schemas.Changed:
         """Rename a class."""
+        change = await bodies.document(request, schemas.Rename)
         old, new = change.old, class_label(change.new)
 
         def action(model: ImageModel) -> Outcome:
@@ -136,10 +120,10 @@ def api_routes(service: Service, bodies: Bodies) -> APIRouter:
 
         return schemas.Changed(**await service.change(name, key, json.dumps(["rename", old, new]), action))
 
-    @router.post("/{name}/drop")
-    async def drop(name: str, change: schemas.Drop, key: Key = None) -> schemas.Changed:
+    @router.post("/{name}/drop", openapi_extra=_document(schemas.Drop))
+    async def drop(name: str, request: Request, key: Key = None) -> schemas.Changed:
         """Remove a class: it is no longer predicted."""
-        label = change.label
+        label = (await bodies.document(request, schemas.Drop)).label
 
         def action(model: ImageModel) -> Outcome:
             check_label(model, label)
@@ -185,16 +169,23 @@ def _body(labelled: bool) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": content}}
 
 
-def _images(request: Request, body: bytes, max_images: int, labelled: bool) -> tuple[list[bytes], list[str]]:
+def _document(kind: type[BaseModel]) -> dict[str, Any]:
+    """Return the OpenAPI description of a request body in JSON."""
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": kind.model_json_schema()}}}}
+
+
+async def _images(bodies: Bodies, request: Request, labelled: bool) -> tuple[list[bytes], list[str]]:
     """Return the image files and labels of a multipart or JSON body."""
-    content_type = request.headers.get("content-type", "")
-    kind = content_type.partition(";")[0].strip().lower()
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    max_images = bodies.settings.max_images
     labels: list[Any]
     if kind == "multipart/form-data":
-        form = parse_form(content_type, body, 2 * max_images + 10)
-        images, labels = form.files("images"), list(form.texts("labels"))
+        form = await bodies.form(request)
+        images, labels = form_files(form, "images"), list(form_texts(form, "labels"))
+        await form.close()
     elif kind == "application/json":
-        document = parse_json(body)
+        body = await bodies.read(request)
+        document = await bodies.json(body)
         if not isinstance(document, dict) or not isinstance(document.get("images"), list):
             raise Refusal(
                 422, 'the body must be {"images": [base64, ...]' + (', "labels": [...]}' if labelled else "}")
@@ -203,18 +194,38 @@ def _images(request: Request, body: bytes, max_images: int, labelled: bool) -> t
         labels = given if isinstance(given, list) else [given]
         if len(document["images"]) > max_images:
             raise Refusal(413, f"a request may contain at most {max_images} images, got {len(document['images'])}")
-        images = [decode_base64(image) for image in document["images"]]
+        images = await bodies.off_loop(len(body), lambda: [decode_base64(image) for image in document["images"]])
     else:
         raise Refusal(415, f"send images as multipart/form-data or application/json, not {kind[:80] or 'nothing'!r}")
     if not images:
         raise Refusal(422, "the request has no images: send them as files in the field 'images'")
-    if len(images) > max_images:
-        raise Refusal(413, f"a request may contain at most {max_images} images, got {len(images)}")
     if labelled:
-        labels = [class_label(label) for label in labels]
-        labels = labels * len(images) if len(labels) == 1 else labels
-        if len(labels) != len(images):
+        if len(labels) not in (1, len(images)):
             raise Refusal(
                 422, f"send one label for all images or one per image: {len(images)} images, {len(labels)} labels"
             )
+        labels = [class_label(label) for label in labels]
+        labels = labels * len(images) if len(labels) == 1 else labels
     return images, labels
+
+
+def _predictions(name: str, images: int, found: Scores, top_k: int, threshold: float) -> bytes:
+    """Return :class:`schemas.Predictions` as JSON, written image by image: other threads can run in between."""
+    classes, answers = found.snapshot.classes, [b""] * images
+    for row, reason in found.broken.items():
+        answers[row] = schemas.Broken(error=reason).model_dump_json().encode()
+    order = (-found.probabilities).argsort(axis=1, kind="stable")[:, :top_k]
+    for row, best, chances, novelty in zip(found.rows, order, found.probabilities, found.novelty.tolist(), strict=True):
+        ranked = [
+            schemas.Ranked(label=classes[column], score=score)
+            for column, score in zip(best.tolist(), chances[best].tolist(), strict=True)
+        ]
+        prediction = schemas.Prediction(
+            label=ranked[0].label,
+            score=ranked[0].score,
+            top_k=ranked,
+            novelty=None if math.isnan(novelty) else novelty,
+            novel=novelty > threshold,
+        )
+        answers[row] = prediction.model_dump_json().encode()
+    return b'{"model":%s,"predictions":[%s]}' % (json.dumps(name).encode(), b",".join(answers))

@@ -28,7 +28,7 @@ from dsal.serve.http.transfer import transfer_routes
 from dsal.serve.http_errors import Refusal
 from dsal.serve.settings import Settings
 
-PAGE = Path(__file__).parent / "page"
+PAGE = Path(__file__).parents[1] / "page"
 _FRESH = {"Cache-Control": "no-cache"}
 _BUSY = ("predict", "infer")  # endpoints that are called many times a second
 
@@ -71,7 +71,7 @@ def create_app(settings: Settings) -> Guard:
 
     app.mount("/page", _Fresh(directory=PAGE))
     _add_error_handlers(app)
-    return Guard(app, settings, service.metrics)
+    return Guard(app, settings, service.metrics, bodies)
 
 
 class _Fresh(StaticFiles):

@@ -1,161 +1,179 @@
-"""Request bodies: read within limits of size and time, and parsed in memory, never on disk."""
+"""Request bodies: counted and timed for every route, and parsed in memory, never on disk.
+
+Nothing is built from a body before its size, and the number of values in its JSON, are known to be within limits.
+Large bodies are parsed in one thread, so that the event loop goes on.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
-import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-from python_multipart.exceptions import FormParserError
-from python_multipart.multipart import MultipartParser, parse_options_header
+import anyio
+from anyio.to_thread import run_sync
+from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
+from starlette.datastructures import FormData, Headers, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
+from starlette.types import Message, Receive, Scope
 
-from dsal.serve.http.deadline import deadline
 from dsal.serve.http_errors import Refusal
 from dsal.serve.settings import MEGABYTE, Settings
 
-
-@dataclass
-class Form:
-    """Fields of a form, each with its values in order: text as str, files as bytes."""
-
-    fields: dict[str, list[str | bytes]] = field(default_factory=dict)
-
-    def files(self, name: str) -> list[bytes]:
-        """Return the files of a field."""
-        values = self.fields.get(name, [])
-        if not all(isinstance(value, bytes) for value in values):
-            raise Refusal(422, f"the field {name!r} must hold files")
-        return [value for value in values if isinstance(value, bytes)]
-
-    def texts(self, name: str) -> list[str]:
-        """Return the texts of a field."""
-        values = self.fields.get(name, [])
-        if not all(isinstance(value, str) for value in values):
-            raise Refusal(422, f"the field {name!r} must hold text")
-        return [value for value in values if isinstance(value, str)]
+T = TypeVar("T")
+Document = TypeVar("Document", bound=BaseModel)
+_WITH_IMAGES = ("learn", "predict", "infer")
+_MOST_TEXT = 4096  # bytes of a text in a form: a label
+_LIST = 10  # values that a list or an object counts for: it takes that much more memory and time than a number
+_AT_ONCE = 2**16  # bytes that are parsed, or written, in the event loop
 
 
 class Bodies:
-    """Reads request bodies, and counts how many bytes of them are in memory."""
+    """The limits of request bodies, and how many bytes of them are in memory."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.held = 0
+        self._parsing = anyio.CapacityLimiter(1)  # parsers hold Python's lock: two at a time would starve the loop
 
-    @asynccontextmanager
-    async def read(self, request: Request) -> AsyncIterator[bytes]:
-        """Read the body, which counts as held until the block ends."""
-        pieces: list[bytes] = []
-        size = 0
+    def incoming(self, scope: Scope, receive: Receive) -> Incoming:
+        """Return the body of a request; its limit is that of its route, and low for routes that need none."""
+        settings, end = self.settings, scope["path"].rpartition("/")[2]
+        if scope["method"] == "PUT" and end == "file":
+            return Incoming(self, scope, receive, settings.max_upload, kept=False)
+        with_images = scope["method"] == "POST" and end in _WITH_IMAGES
+        return Incoming(self, scope, receive, settings.max_body if with_images else settings.max_small, kept=True)
+
+    async def read(self, request: Request) -> bytes:
+        """Return the body of a request, which the request itself does not keep."""
+        return b"".join([piece async for piece in request.stream()])
+
+    async def json(self, body: bytes) -> Any:
+        """Parse a JSON body with a bounded number of values; NaN and infinities are not valid JSON."""
+        most = self.settings.max_json_values
+        values = body.count(b",") + _LIST * (body.count(b"[") + body.count(b"{"))  # those in texts count, too
+        if values > most:
+            raise Refusal(413, f"a JSON body may have at most {most} values: send images as files or raw bytes")
+        return await self.off_loop(len(body), _from_json, body)
+
+    async def document(self, request: Request, kind: type[Document]) -> Document:
+        """Return the JSON body of a request as ``kind``."""
+        content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if content_type != "application/json":
+            raise Refusal(415, f"send the request as application/json, not {content_type[:80] or 'nothing'!r}")
+        document = await self.json(await self.read(request))
         try:
-            async with self.deadline(request):
-                async for piece in limited(request, self.settings.max_body):
-                    size += len(piece)
-                    self.held += len(piece)
-                    if self.held > self.settings.max_bodies:
-                        raise Refusal(503, "the server is receiving too much data at once: try again", retry_after=2)
-                    pieces.append(piece)
-            body = b"".join(pieces)
-            pieces.clear()
-            yield body
-        finally:
-            self.held -= size
+            return kind.model_validate(document)
+        except ValidationError as error:
+            first = error.errors(include_input=False, include_url=False)[0]
+            where = " ".join(str(part)[:80] for part in first["loc"]) or "the body"
+            raise Refusal(422, f"{where}: {first['msg'][:200]}") from None
 
-    def deadline(self, request: Request) -> deadline:
-        """Return the deadline for a body to arrive, which is longer for large bodies."""
-        seconds = self.settings.timeout * max(1.0, declared(request) / (64 * MEGABYTE))
-        return deadline(seconds, Refusal(408, "the request did not arrive in time"))
+    async def form(self, request: Request) -> FormData:
+        """Parse a form with at most ``max_images`` files."""
+        most = self.settings.max_images
+        parser = _Form(
+            request.headers, request.stream(), max_files=most, max_fields=most + 10, max_part_size=_MOST_TEXT
+        )
+        try:
+            form = await parser.parse()
+        except MultiPartException as error:
+            if error.message.startswith("Too many files"):
+                raise Refusal(413, f"a request may contain at most {most} images") from error
+            many = error.message.startswith(("Too many", "Part exceeded"))
+            raise Refusal(413 if many else 400, f"the body is not a valid form: {error.message}") from error
+        if not parser.ended:
+            raise Refusal(400, "the body is not a valid form: it ends before its last boundary")
+        return form
+
+    async def off_loop(self, size: int, function: Callable[..., T], *arguments: Any) -> T:
+        """Call a function, in a thread if it has more than a little to do."""
+        if size <= _AT_ONCE:
+            return function(*arguments)
+        return await run_sync(function, *arguments, limiter=self._parsing)
 
 
-def declared(request: Request) -> int:
-    """Return the Content-Length of a request; 0 if it has none."""
-    header = request.headers.get("content-length", "")
-    return int(header) if header.isascii() and header.isdigit() else 0
+class Incoming:
+    """The body of one request, as ASGI's ``receive``: refused as soon as it is too large, too slow, or one too many."""
 
+    def __init__(self, bodies: Bodies, scope: Scope, receive: Receive, limit: int, kept: bool) -> None:
+        self._bodies, self._receive, self._limit, self._kept = bodies, receive, limit, kept
+        self._size, self._complete = 0, False
+        self._headers, self._declared = Headers(scope=scope), declared(scope)
+        self._until = time.monotonic() + bodies.settings.timeout * max(1.0, self._declared / (64 * MEGABYTE))
 
-async def limited(request: Request, limit: int) -> AsyncIterator[bytes]:
-    """Yield pieces of a body of at most ``limit`` bytes."""
-    if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise Refusal(415, "the body must not be compressed: send it without Content-Encoding")
-    if declared(request) > limit:
-        raise _too_large(limit)
-    size, more = 0, True
-    while more:
-        message = await request.receive()
+    def check(self) -> None:
+        """Raise Refusal if the headers announce a body that will not be read."""
+        if self._headers.get("content-encoding", "identity").lower() != "identity":
+            raise Refusal(415, "the body must not be compressed: send it without Content-Encoding")
+        if self._declared > self._limit:
+            raise self._too_large()
+
+    async def __call__(self) -> Message:
+        """Return the next piece of the body."""
+        if self._complete:
+            return await self._receive()
+        try:
+            with anyio.fail_after(max(self._until - time.monotonic(), 0)):
+                message = await self._receive()
+        except TimeoutError as error:
+            raise Refusal(408, "the request did not arrive in time") from error
         if message["type"] == "http.disconnect":
             raise Refusal(408, "the client disconnected")
-        piece, more = message.get("body", b""), message.get("more_body", False)
-        size += len(piece)
-        if size > limit:
-            raise _too_large(limit)
-        yield piece
+        size, self._complete = len(message.get("body", b"")), not message.get("more_body", False)
+        self._size += size
+        if self._size > self._limit:
+            raise self._too_large()
+        if self._kept:
+            self._bodies.held += size
+            if self._bodies.held > self._bodies.settings.max_bodies:
+                raise Refusal(503, "the server is receiving too much data at once: try again", retry_after=2)
+        return message
+
+    def release(self) -> None:
+        """The request is answered: nothing of its body is in memory."""
+        if self._kept:
+            self._bodies.held -= self._size
+
+    def _too_large(self) -> Refusal:
+        limit = f"{self._limit // MEGABYTE} MB" if self._limit >= MEGABYTE else f"{self._limit // 1024} kB"
+        return Refusal(413, f"the body is larger than {limit}: send less at a time")
 
 
-def parse_json(body: bytes) -> Any:
-    """Parse a JSON body; NaN and infinities are refused, because they are not valid JSON."""
+class _Form(MultiPartParser):
+    spool_max_size = 0  # files stay in memory
+    ended = False
 
-    def refuse(name: str) -> None:
-        raise ValueError(f"{name} is not JSON")
-
-    try:
-        return json.loads(body, parse_constant=refuse)
-    except (ValueError, RecursionError) as error:
-        raise Refusal(400, f"the body is not valid JSON: {str(error)[:200]}") from error
+    def on_end(self) -> None:
+        self.ended = True
 
 
-def parse_form(content_type: str, body: bytes, most_parts: int) -> Form:
-    """Parse a multipart body with at most ``most_parts`` parts."""
-    _, options = parse_options_header(content_type)
-    boundary = options.get(b"boundary", b"")
-    if not boundary:
-        raise Refusal(400, "the Content-Type of a form must have a boundary")
-    form, part = Form(), _Part()
+def declared(scope: Scope) -> int:
+    """Return the Content-Length of a request; 0 if it has none."""
+    header = Headers(scope=scope).get("content-length", "")
+    if not (header.isascii() and header.isdigit()):
+        return 0
+    return int(header) if len(header) < 20 else 2**62
 
-    def header(data: bytes, start: int, end: int) -> None:
-        part.header += data[start:end]
 
-    def value(data: bytes, start: int, end: int) -> None:
-        part.value += data[start:end]
+def form_files(form: FormData, name: str) -> list[bytes]:
+    """Return the files of a field of a form."""
+    files = [value.file.read() for value in form.getlist(name) if isinstance(value, UploadFile)]
+    if len(files) != len(form.getlist(name)):
+        raise Refusal(422, f"the field {name!r} must hold files")
+    return files
 
-    def header_end() -> None:
-        part.headers[bytes(part.header).lower()] = bytes(part.value)
-        part.header.clear()
-        part.value.clear()
 
-    def content(data: bytes, start: int, end: int) -> None:
-        part.content += data[start:end]
-
-    def begin() -> None:
-        part.clear()
-
-    def finish() -> None:
-        part.number += 1
-        if part.number > most_parts:
-            raise Refusal(413, f"the form has more than {most_parts} parts")
-        part.add_to(form)
-
-    callbacks = {
-        "on_part_begin": begin,
-        "on_header_field": header,
-        "on_header_value": value,
-        "on_header_end": header_end,
-        "on_part_data": content,
-        "on_part_end": finish,
-    }
-    try:
-        parser = MultipartParser(boundary, callbacks)  # type: ignore[arg-type]
-        parser.write(body)
-        parser.finalize()
-    except FormParserError as error:
-        raise Refusal(400, f"the body is not a valid form: {str(error)[:200]}") from error
-    if not part.number:
-        raise Refusal(400, "the form is empty")
-    return form
+def form_texts(form: FormData, name: str) -> list[str]:
+    """Return the texts of a field of a form."""
+    texts = [value for value in form.getlist(name) if isinstance(value, str)]
+    if len(texts) != len(form.getlist(name)):
+        raise Refusal(422, f"the field {name!r} must hold text")
+    return texts
 
 
 def decode_base64(text: object) -> bytes:
@@ -168,29 +186,8 @@ def decode_base64(text: object) -> bytes:
         raise Refusal(422, f"an image in JSON must be base64: {error}") from error
 
 
-@dataclass
-class _Part:
-    """The part of a form that is being read."""
-
-    header: bytearray = field(default_factory=bytearray)
-    value: bytearray = field(default_factory=bytearray)
-    headers: dict[bytes, bytes] = field(default_factory=dict)
-    content: bytearray = field(default_factory=bytearray)
-    number: int = 0
-
-    def clear(self) -> None:
-        self.header, self.value, self.headers, self.content = bytearray(), bytearray(), {}, bytearray()
-
-    def add_to(self, form: Form) -> None:
-        _, options = parse_options_header(self.headers.get(b"content-disposition", b""))
-        try:
-            name = options.get(b"name", b"").decode()
-            is_file = b"filename" in options
-            value = bytes(self.content) if is_file else self.content.decode()
-        except UnicodeDecodeError as error:
-            raise Refusal(400, "names and text of a form must be UTF-8") from error
-        form.fields.setdefault(name, []).append(value)
-
-
-def _too_large(limit: int) -> Refusal:
-    return Refusal(413, f"the body is larger than {limit // MEGABYTE} MB: send fewer or smaller images")
+def _from_json(body: bytes) -> Any:
+    try:
+        return from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        raise Refusal(400, f"the body is not valid JSON: {str(error)[:200]}") from None

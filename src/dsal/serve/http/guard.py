@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import hmac
 import json
+import re
 import time
 from functools import lru_cache
 from ipaddress import ip_address
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dsal.serve.engine.prometheus import Metrics
+from dsal.serve.http.bodies import Bodies
 from dsal.serve.http_errors import Refusal
 from dsal.serve.settings import Settings, is_loopback
 
-_SECURITY = [
+SECURITY = [
     (
         b"content-security-policy",
         b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; media-src blob:; "
@@ -34,16 +35,17 @@ _SECURITY = [
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"permissions-policy", b"camera=(self), microphone=(), geolocation=()"),
 ]
+_HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{0,5})?")
 _UNCACHED = (b"cache-control", b"no-store")
 _PAGE = ("/", "/docs", "/page/")  # code and style of the page: no user data
 _OBSERVED = ("/metrics", "/v2/health/live", "/v2/health/ready")
 
 
 class Guard:
-    """ASGI middleware that refuses forbidden requests and records metrics."""
+    """ASGI middleware that refuses forbidden requests, limits the body of every other, and records metrics."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics) -> None:
-        self.app, self.settings, self.metrics = app, settings, metrics
+    def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics, bodies: Bodies) -> None:
+        self.app, self.settings, self.metrics, self.bodies = app, settings, metrics, bodies
         self._is_known_host = lru_cache(maxsize=256)(self._find_host)  # most clients send the same header every time
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -53,12 +55,13 @@ class Guard:
                 await self.app(scope, receive, send)
             return
         start, status = time.perf_counter(), 500
+        body = self.bodies.incoming(scope, receive)
 
         async def watched(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                headers = [*message["headers"], *_SECURITY]
+                headers = [*message["headers"], *SECURITY]
                 if all(name != _UNCACHED[0] for name, _ in headers):
                     headers.append(_UNCACHED)
                 message["headers"] = headers
@@ -67,11 +70,13 @@ class Guard:
         try:
             try:
                 self.check(scope)
+                body.check()
             except Refusal as refusal:
                 await _answer(refusal, watched)
                 return
-            await self.app(scope, receive, watched)
+            await self.app(scope, body, watched)
         finally:
+            body.release()
             route = getattr(scope.get("route"), "path", "none")
             self.metrics.requests.labels(route, str(status)).inc()
             self.metrics.latency.labels(route).observe(time.perf_counter() - start)
@@ -83,7 +88,7 @@ class Guard:
         if len(headers.getlist("host")) != 1 or not self._is_known_host(host):
             raise Refusal(421, f"this server is not known under the name {host[:100]!r}: allow it with --allow-host")
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        if origin is not None and not _is_origin(origin, host):
             raise Refusal(403, "requests from pages of other sites are refused")
         if headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and not _opens_page(headers, path):
             raise Refusal(403, "requests from pages of other sites are refused")
@@ -92,12 +97,10 @@ class Guard:
 
     def _find_host(self, header: str) -> bool:
         """Return whether a ``Host`` header names this server."""
-        try:
-            name = urlsplit(f"//{header}").hostname or ""
-        except ValueError:
+        match = _HOST.fullmatch(header)
+        if match is None:
             return False
-        if "@" in header or "/" in header:
-            return False
+        name = match["name"].strip("[]").lower()
         if is_loopback(name) or name in (host.lower() for host in self.settings.allowed_hosts):
             return True
         if self.settings.on_loopback:
@@ -117,6 +120,12 @@ class Guard:
 def _opens_page(headers: Headers, path: str) -> bool:
     """Return whether a link from another site opens the page itself."""
     return path in _PAGE[:2] and headers.get("sec-fetch-mode") == "navigate"
+
+
+def _is_origin(origin: str, host: str) -> bool:
+    """Return whether a page of this origin was loaded from this host."""
+    scheme, _, netloc = origin.partition("://")
+    return scheme.lower() in ("http", "https") and netloc.lower() == host.lower()
 
 
 def _is_address(name: str) -> bool:

@@ -15,10 +15,11 @@ from dsal.serve.engine.names import model_path
 from dsal.serve.engine.service import Scores, Service
 from dsal.serve.engine.snapshot import Snapshot
 from dsal.serve.http import schemas
-from dsal.serve.http.bodies import Bodies, parse_json
+from dsal.serve.http.bodies import Bodies
 from dsal.serve.http_errors import Refusal
 
 _LENGTH = "Inference-Header-Content-Length"
+_MOST_ID = 1000  # characters of a request's own id that are sent back
 _OUTPUTS = ("label", "probabilities", "novelty", "logits")
 _FAILURES: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": schemas.Failure, "description": "Refused."},
@@ -35,16 +36,17 @@ def inference_routes(service: Service, bodies: Bodies) -> APIRouter:
     async def infer(name: str, request: Request) -> Response:
         """Score decoded images: input ``images``, UINT8 (n, c, size, size), cropped and resized."""
         model_path(library.folder, name)
-        async with bodies.read(request) as body:
-            document, rest = _parts(request, body)
-            snapshot = await service.snapshot(name)
-            images = _images(document, rest, snapshot, service.settings.max_images)
-            wanted = _wanted(document)
-            found = await service.scores(snapshot, images)
-        head: dict[str, Any] = {"model_name": name, "model_version": "1"}
+        head, rest = _parts(request, await bodies.read(request))
+        document = await bodies.json(head)
+        if not isinstance(document, dict):
+            raise Refusal(422, 'the body must be {"inputs": [...]}')
+        snapshot = await service.snapshot(name)
+        images = await bodies.off_loop(len(head), _images, document, rest, snapshot, service.settings.max_images)
+        wanted, own = _wanted(document), {"model_name": name, "model_version": "1"}
         if isinstance(document.get("id"), str):
-            head["id"] = document["id"]
-        return _answer(head, found, wanted)
+            own["id"] = document["id"][:_MOST_ID]
+        found = await service.scores(snapshot, images)
+        return await bodies.off_loop(found.logits.size * 16, _answer, own, found, wanted)
 
     @router.get("/health/live")
     async def live() -> dict[str, bool]:
@@ -91,19 +93,14 @@ def inference_routes(service: Service, bodies: Bodies) -> APIRouter:
     return router
 
 
-def _parts(request: Request, body: bytes) -> tuple[dict[str, Any], memoryview]:
-    """Split a request into its JSON and the raw bytes after it."""
+def _parts(request: Request, body: bytes) -> tuple[bytes, memoryview]:
+    """Split a body into its JSON and the raw bytes after it."""
     length = request.headers.get(_LENGTH)
     if length is None:
-        head, rest = body, memoryview(b"")
-    elif length.isascii() and length.isdigit() and int(length) <= len(body):
-        head, rest = body[: int(length)], memoryview(body)[int(length) :]
-    else:
-        raise Refusal(400, f"{_LENGTH} must be the length of the JSON in bytes, got {length[:40]!r}")
-    document = parse_json(head)
-    if not isinstance(document, dict):
-        raise Refusal(422, 'the body must be {"inputs": [...]}')
-    return document, rest
+        return body, memoryview(b"")
+    if length.isascii() and length.isdigit() and len(length) < 20 and int(length) <= len(body):
+        return body[: int(length)], memoryview(body)[int(length) :]
+    raise Refusal(400, f"{_LENGTH} must be the length of the JSON in bytes, got {length[:40]!r}")
 
 
 def _images(document: dict[str, Any], rest: memoryview, snapshot: Snapshot, max_images: int) -> NDArray[np.uint8]:
@@ -118,7 +115,7 @@ def _images(document: dict[str, Any], rest: memoryview, snapshot: Snapshot, max_
         raise Refusal(422, "the input must have the name 'images' and the datatype UINT8")
     if not isinstance(shape, list) or not all(type(n) is int for n in shape) or shape[1:] != inner or shape[0] < 1:
         raise Refusal(
-            422, f"the shape of 'images' must be [n, {inner[0]}, {inner[1]}, {inner[2]}], got {str(shape)[:80]}"
+            422, f"the shape of 'images' must be [n, {inner[0]}, {inner[1]}, {inner[2]}], got {ascii(shape)[:80]}"
         )
     if shape[0] > max_images:
         raise Refusal(413, f"a request may contain at most {max_images} images, got {shape[0]}")
@@ -130,12 +127,13 @@ def _images(document: dict[str, Any], rest: memoryview, snapshot: Snapshot, max_
         return np.frombuffer(rest, np.uint8).reshape(shape)
     data = given.get("data")
     try:
-        values = np.array(data)
-    except ValueError as error:  # rows of different lengths
-        raise Refusal(422, "the rows of 'images' have different lengths") from error
-    if values.dtype.kind not in "iu" or values.size != numbers or values.min() < 0 or values.max() > 255:
-        raise Refusal(422, f"the data of 'images' must be {numbers} integers from 0 to 255")
-    return values.astype(np.uint8).reshape(shape)
+        if not isinstance(data, list) or len(data) != numbers:
+            raise ValueError
+        return np.frombuffer(bytearray(data), np.uint8).reshape(shape)
+    except (ValueError, TypeError) as error:
+        raise Refusal(
+            422, f"the data of 'images' must be a flat list of {numbers} integers from 0 to 255, or raw bytes"
+        ) from error
 
 
 def _wanted(document: dict[str, Any]) -> list[tuple[str, bool]]:
@@ -147,6 +145,8 @@ def _wanted(document: dict[str, Any]) -> list[tuple[str, bool]]:
         return [(name, binary) for name in _OUTPUTS]
     if not isinstance(outputs, list) or not all(isinstance(output, dict) for output in outputs):
         raise Refusal(422, "outputs must be a list of objects with a name")
+    if len(outputs) > len(_OUTPUTS):
+        raise Refusal(422, f"a model has {len(_OUTPUTS)} outputs, got {len(outputs)} names")
     wanted = []
     for output in outputs:
         if output.get("name") not in _OUTPUTS:
@@ -164,7 +164,7 @@ def _answer(head: dict[str, Any], found: Scores, wanted: list[tuple[str, bool]])
         "novelty": found.novelty,
         "logits": found.logits,
     }
-    outputs, raw = [], b""
+    outputs, raw = list[str](), list[bytes]()
     for name, binary in wanted:
         value = values[name]
         output: dict[str, Any] = {
@@ -175,15 +175,22 @@ def _answer(head: dict[str, Any], found: Scores, wanted: list[tuple[str, bool]])
         if binary:
             data = b"".join(map(_length_prefixed, value)) if name == "label" else value.astype("<f4").tobytes()
             output["parameters"] = {"binary_data_size": len(data)}
-            raw += data
+            raw.append(data)
+            outputs.append(json.dumps(output))
         else:
-            flat = value if name == "label" else value.reshape(-1).tolist()
-            output["data"] = [None if isinstance(number, float) and math.isnan(number) else number for number in flat]
-        outputs.append(output)
-    text = json.dumps({**head, "outputs": outputs}).encode()
+            rows = [value] if name == "label" else value.reshape(len(value), -1)
+            outputs.append(f'{json.dumps(output)[:-1]}, "data": [{", ".join(map(_numbers, rows))}]}}')
+    text = f'{json.dumps(head)[:-1]}, "outputs": [{", ".join(outputs)}]}}'.encode()
     if not raw:
         return Response(text, media_type="application/json")
-    return Response(text + raw, media_type="application/octet-stream", headers={_LENGTH: str(len(text))})
+    media_type = "application/octet-stream"
+    return Response(b"".join((text, *raw)), media_type=media_type, headers={_LENGTH: str(len(text))})
+
+
+def _numbers(row: Any) -> str:
+    """Return the values of a row as JSON, without brackets; NaN as null. Other threads can run between two rows."""
+    values = row if isinstance(row, list) else row.tolist()
+    return json.dumps([None if value != value else value for value in values])[1:-1]
 
 
 def _length_prefixed(text: str) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 
 class Failure(BaseModel):
@@ -125,11 +125,11 @@ class Models(BaseModel):
 class Rename(BaseModel):
     """A class and its new name."""
 
-    old: str
-    new: str
+    old: str = Field(max_length=1000)
+    new: str = Field(max_length=1000)
 
 
 class Drop(BaseModel):
     """A class to remove."""
 
-    label: str
+    label: str = Field(max_length=1000)

@@ -22,7 +22,7 @@ from dsal.errors import DSALError
 from dsal.serve.engine.names import model_path
 from dsal.serve.engine.service import Service
 from dsal.serve.http import schemas
-from dsal.serve.http.bodies import Bodies, declared, limited
+from dsal.serve.http.bodies import Bodies, declared
 from dsal.serve.http_errors import Refusal
 from dsal.serve.settings import MEGABYTE
 
@@ -48,12 +48,11 @@ def transfer_routes(service: Service, bodies: Bodies) -> APIRouter:
         """Upload a model file; it is checked like any model file, and nothing in it is executed."""
         model_path(library.folder, name)
         target = library.folder / f".upload-{secrets.token_hex(8)}.tmp"
-        require(3 * min(declared(request), 2**62), torch.device("cpu"), "this model")
+        require(3 * declared(request.scope), torch.device("cpu"), "this model")
         try:
             with target.open("wb") as file:
-                async with bodies.deadline(request):
-                    async for piece in limited(request, service.settings.max_upload):
-                        file.write(piece)
+                async for piece in request.stream():
+                    file.write(piece)
                 file.flush()
                 await asyncio.to_thread(os.fsync, file.fileno())
             try:
