@@ -22,14 +22,19 @@ from typing import Any
 WORK = """
 import sys
 from time import perf_counter
-from dsal.analytic.speed import _Learner
-learner = _Learner(int(sys.argv[1]), 1000)
-learner.later()
+import numpy as np
+from dsal import DSALClassifier
+random, labels = np.random.RandomState(1), np.arange(1000) % 100
+model = DSALClassifier(expansion_size=int(sys.argv[1]))
+def phase():
+    x = random.standard_normal((1000, 112))
+    began = perf_counter()
+    model.partial_fit(x, labels)
+    return perf_counter() - began
+phase(), phase()
 print(flush=True)
 for _ in sys.stdin:
-    began = perf_counter()
-    learner.later()
-    print(perf_counter() - began, flush=True)
+    print(phase(), flush=True)
 """
 
 

@@ -1,6 +1,5 @@
 """Command line over file over preset over default."""
 
-import json
 from datetime import date
 from inspect import Parameter, Signature
 from pathlib import Path
@@ -197,17 +196,6 @@ def test_options_of_any_type_survive_the_configuration_file(
     assert (done.code, "phase" in done.err) == (0, False)
     assert call("run", "--config", "a/config.toml", "--out", "b", "--no-report").code == 0
     assert comparable(read_results(Path("a"))) == comparable(read_results(Path("b")))
-
-
-def test_a_run_of_an_earlier_version_is_found_again(call: Call, small: tuple[str, ...]) -> None:
-    assert call(*small, "--out", "run").code == 0
-    config = read_config(Path("run"))
-    assert config is not None
-    config["features"], newer = "all", ("cleanse", "main_activation")
-    flat = "".join(f"{key} = {json.dumps(value)}\n" for key, value in config.items() if key not in newer)
-    Path("run/config.toml").write_text(flat)  # as 0.1 wrote it
-    again = call("run", "--resume", "--out", "run", "--no-report")
-    assert (again.code, "phase" in again.err) == (0, False)
 
 
 @pytest.mark.parametrize("name", ["phases", "name", "options"])

@@ -97,16 +97,6 @@ def test_a_narrower_kind_is_the_tail_of_a_wider_one(features: FeatureSet, tmp_pa
         whole.select("stages").select("blocks")
 
 
-def test_files_of_before_the_kinds_had_names_are_read(features: FeatureSet, tmp_path: Path) -> None:
-    save_features(tmp_path / "toy", features)
-    arrays, meta = load_tensors(tmp_path / "toy")
-    del meta["widths"]
-    save_tensors(tmp_path / "toy", arrays, {**meta, "stage_widths": [1, 2, 4]})
-    old = read_features(tmp_path / "toy")
-    assert old.widths == {"last": 4, "stages": 7}
-    assert np.array_equal(old.select("last").train_x, old.train_x[:, 3:])
-
-
 def test_the_fingerprint_follows_the_content(features: FeatureSet) -> None:
     arrays = [features.train_x, features.train_y, features.test_x, features.test_y]
     assert features_fingerprint(*(a.copy() for a in arrays)) == features.fingerprint

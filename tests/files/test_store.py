@@ -97,10 +97,13 @@ def test_a_single_flipped_bit_is_noticed_wherever_it_is(file: Path) -> None:
         whole[place] ^= 1
 
 
-def test_a_later_version_is_refused_by_name(tmp_path: Path) -> None:
-    path = tmp_path / "future"
-    save_file({"a": np.ones(2)}, path, {"dsal": json.dumps({"format": 3, "sha256": "", "meta": "{}"})})
-    with pytest.raises(FileFormatError, match=r"format version 3; .* Upgrade dsal"):
+@pytest.mark.parametrize(
+    ("number", "advice"), [(3, "Upgrade dsal"), (1, r"written by dsal 0\.1\. Make it again .*: dsal learn")]
+)
+def test_other_formats_are_refused_with_advice(number: int, advice: str, tmp_path: Path) -> None:
+    path = tmp_path / "other"
+    save_file({"a": np.ones(2)}, path, {"dsal": json.dumps({"format": number, "sha256": "", "meta": "{}"})})
+    with pytest.raises(FileFormatError, match=rf"format version {number}; .* {advice}"):
         load_tensors(path)
 
 

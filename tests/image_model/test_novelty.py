@@ -154,11 +154,7 @@ def test_novelty_is_the_share_of_less_strange_images() -> None:
     assert (np.diff(shares) <= 0).all()
     np.testing.assert_allclose(shares, np.linspace(1, 0, 1001), atol=0.03)
     assert usual.novelty(np.array([-9.0]), np.array([99.0])) == 1.0
-    halves = (
-        NoveltyReference.nothing()
-        .plus(logits[:500], distances[:500])
-        .merged(NoveltyReference.nothing().plus(logits[500:], distances[500:]))
-    )
+    halves = NoveltyReference.nothing().plus(logits[:500], distances[:500]).plus(logits[500:], distances[500:])
     assert np.array_equal(halves.counts, usual.counts)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import asdict
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from dsal.backbones.backbone import Backbone
 from dsal.base.progress import OnProgress
@@ -21,23 +19,6 @@ from dsal.distributed import current
 from dsal.errors import InputError
 
 _STATISTICS_ROWS = 50_000
-
-
-def feature_batches(
-    backbone: Backbone, images: Tensor, *, features: str = "stages", batch_size: int = 256
-) -> Iterator[Tensor]:
-    """Yield the features of ``images`` in order, float32 (n, d) on the CPU; the last batch may be smaller.
-
-    Args:
-        backbone: runs on the device of its weights; images are moved there.
-        images: uint8, (N, C, H, W).
-        features: kind of features.
-        batch_size: images at a time; it changes features by float32 rounding only.
-    """
-    if batch_size < 1:
-        raise InputError(f"batch size must be at least 1, got {batch_size}")
-    for batch in torch.split(images, batch_size):
-        yield backbone.extract(batch, features).cpu()
 
 
 def extract_dataset(
@@ -82,8 +63,8 @@ def extract_dataset(
 def with_statistics(backbone: Backbone, dataset: DataSet, features: str | None) -> tuple[Backbone, str]:
     """Return a backbone that can standardise a kind of features, and that kind.
 
-    Weights from before ``blocks`` existed have no statistics for them. These are computed, at every call, if the data
-    set is the one that the backbone was trained on. For None the kind is the widest of ``backbone.kinds``.
+    Weights may lack the statistics of the widest kind, as those of Omniglot do. These are computed, at every call, if
+    the data set is the one that the backbone was trained on. For None the kind is the widest of ``backbone.kinds``.
     """
     if features is None:
         return backbone, backbone.kinds[-1]

@@ -14,7 +14,6 @@ from typing import Annotated
 import typer
 
 from dsal.base.version import __version__
-from dsal.cli.bench import bench
 from dsal.cli.child import end_with_parent
 from dsal.cli.compare import compare
 from dsal.cli.correct import drop, relabel, rename, undo
@@ -53,7 +52,6 @@ for _command in (predict, evaluate, suggest, info, undo, rename, drop, relabel, 
     app.command(rich_help_panel="Own images")(alone(_command))
 app.command()(alone(reproduce))
 app.command()(alone(tune))
-app.command()(alone(bench))
 
 
 def _version(wanted: bool) -> None:

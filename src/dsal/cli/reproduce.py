@@ -165,11 +165,10 @@ def _forecast(
     """Measure this machine and print the estimated time, memory and disk."""
     from dataclasses import replace
 
-    from dsal.analytic.speed import measure
     from dsal.backbones.hub import open_backbone
     from dsal.data import Scenario
     from dsal.protocol.experiment import Experiment, prepare
-    from dsal.reproduction.forecast import extraction_cost, pretraining_cost, training_costs
+    from dsal.reproduction.forecast import extraction_cost, measure_rates, pretraining_cost, training_costs
     from dsal.reproduction.reproduction import chosen_items
     from dsal.training import RECIPES, choose_device
 
@@ -197,11 +196,11 @@ def _forecast(
         width, classes = backbone.widths[features], len(data.class_names)
         shapes[plan.dataset] = {"width": width, "labels": labels, "classes": classes}
     display.note("measuring linear algebra")
-    machine = measure()
+    rates = measure_rates()
     for dataset in dict.fromkeys(need.dataset for need in needs):
         of_set = [need for need in needs if need.dataset == dataset]
         shaped = shapes.get(dataset) or shape(dataset)
-        costs += training_costs(of_set, machine, size=plan.size(dataset), **shaped)
+        costs += training_costs(of_set, rates, size=plan.size(dataset), **shaped)
     for line in _table(costs):
         typer.echo(line)
 

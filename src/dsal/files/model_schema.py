@@ -61,15 +61,13 @@ _IMAGE_MODEL = Record(
         "backbone_sha256": Text(64),
         "classifier": _CLASSIFIER,
         "dsal": Text(100),
-    },
-    optional={
         "counts": Record({}, rest=_COUNT),
         "temperature": Number(0),
         "compensation": Number(0),
         "left_out": _COUNTS,
         "notes": ANY_TABLE,
         "history": Each(Record({"change": Text(10_000), "meta": ANY_TABLE, "left_out": _COUNTS}), most=10_000),
-    },
+    }
 )
 
 
@@ -111,8 +109,8 @@ def _image_arrays(facts: dict[str, Any]) -> dict[str, Array]:
         r"novelty\.sums": Array("float64", ("classes", "pooled")),
         r"novelty\.products": Array("float64", ("pooled", "pooled")),
         r"usual\.counts": Array("float64", ("_rows", "_columns"), low=0),
-        r"seen\.keys": Array("uint8", ("images", "_bytes"), optional=True),
-        r"seen\.columns": Array("int32", ("images",), 0, len(facts["classifier"]["classes"]) - 1, optional=True),
+        r"seen\.keys": Array("uint8", ("images", "_bytes")),
+        r"seen\.columns": Array("int32", ("images",), 0, len(facts["classifier"]["classes"]) - 1),
         r"backbone\..*": ANY_ARRAY,
         r"history\..*": ANY_ARRAY,
     }

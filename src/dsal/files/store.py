@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 StrPath: TypeAlias = "str | os.PathLike[str]"
 FORMAT = 2
-_WHOLE = 1  # the format of files with one SHA-256 over everything
+_FIRST = 1  # of version 0.1, which was never published: one SHA-256 over everything
 _KEY = "dsal"
 _TEMPORARY = re.compile(r"\.[0-9a-f]{8}-(?P<process>\d{1,9})-[0-9a-f]{8}\.tmp")
 _HEADER_BYTES = 2**24
@@ -64,7 +64,7 @@ _ENTRY = Record(
 )
 _DOCUMENT = Record(
     {"format": Number(whole=True), "sha256": Text(64), "meta": Text(_HEADER_BYTES)},
-    optional={"arrays": Record({}, rest=Text(64))},
+    optional={"arrays": Record({}, rest=Text(64))},  # not in other formats, which are refused
 )
 
 
@@ -178,7 +178,7 @@ def save_tensors(path: StrPath, tensors: Mapping[str, NDArray[Any] | Tensor], me
 
     arrays = {name: _as_array(value) for name, value in tensors.items()}
     text = json.dumps(meta, sort_keys=True)
-    digests = {name: _digest({name: array}, "") for name, array in sorted(arrays.items())}
+    digests = {name: _digest(name, array) for name, array in sorted(arrays.items())}
     document = json.dumps({"format": FORMAT, "sha256": _joint_digest(digests, text), "arrays": digests, "meta": text})
     with atomic_write(path) as temporary:
         try:
@@ -234,7 +234,7 @@ def _loaded(
     facts = _facts(document, schema)
     expected = schema.expected(facts)
     check_headers(headers, expected, schema.sizes(facts))
-    names = [name for name in headers if wanted is None or wanted(name) or document["format"] == _WHOLE]
+    names = [name for name in headers if wanted is None or wanted(name)]
     with safe_open(path, framework="numpy") as file:
         arrays = {name: file.get_tensor(name) for name in names}
     _check_digests(document, headers, arrays)
@@ -336,8 +336,14 @@ def _read_header(path: Path) -> tuple[dict[str, Header], dict[str, Any]]:
 
 
 def _facts(document: dict[str, Any], schema: Schema) -> dict[str, Any]:
-    if document["format"] not in (_WHOLE, FORMAT):
-        raise Mismatch(f"it has format version {document['format']}; this version of dsal reads {FORMAT}. Upgrade dsal")
+    if document["format"] != FORMAT:
+        advice = (
+            "It was written by dsal 0.1. Make it again with this version: dsal learn for a model, dsal extract for "
+            "features, dsal pretrain for weights"
+            if document["format"] == _FIRST
+            else "Upgrade dsal"
+        )
+        raise Mismatch(f"it has format version {document['format']}; this version of dsal reads {FORMAT}. {advice}")
     facts: dict[str, Any] = parse_json(document["meta"])
     if not isinstance(facts, dict) or schema.kind not in (None, facts.get("kind")):
         kind = facts.get("kind", "file without a kind") if isinstance(facts, dict) else facts
@@ -348,15 +354,12 @@ def _facts(document: dict[str, Any], schema: Schema) -> dict[str, Any]:
 
 def _check_digests(document: dict[str, Any], names: Iterable[str], arrays: Mapping[str, NDArray[Any]]) -> None:
     """Raise :class:`Mismatch` if the document or one of these arrays is not what was written."""
-    if document["format"] == _WHOLE:
-        valid = _digest(arrays, document["meta"]) == document["sha256"]
-    else:
-        digests = document.get("arrays", {})
-        valid = (
-            digests.keys() == set(names)
-            and _joint_digest(digests, document["meta"]) == document["sha256"]
-            and all(_digest({name: array}, "") == digests[name] for name, array in arrays.items())
-        )
+    digests = document.get("arrays", {})
+    valid = (
+        digests.keys() == set(names)
+        and _joint_digest(digests, document["meta"]) == document["sha256"]
+        and all(_digest(name, array) == digests[name] for name, array in arrays.items())
+    )
     if not valid:
         raise Mismatch("it was changed after it was written: its SHA-256 does not match")
 
@@ -366,13 +369,10 @@ def _joint_digest(digests: Mapping[str, str], text: str) -> str:
     return hashlib.sha256(json.dumps([text, sorted(digests.items())]).encode()).hexdigest()
 
 
-def _digest(arrays: Mapping[str, NDArray[Any]], text: str) -> str:
-    """Return the SHA-256 of the metadata and every array's name, type, shape and bytes."""
-    digest = hashlib.sha256(text.encode())
-    for name in sorted(arrays):
-        array = arrays[name]
-        digest.update(f"\0{name}\0{array.dtype.str}\0{array.shape}\0".encode())
-        digest.update(array.reshape(-1).view(np.uint8).data)
+def _digest(name: str, array: NDArray[Any]) -> str:
+    """Return the SHA-256 of an array's name, type, shape and bytes."""
+    digest = hashlib.sha256(f"\0{name}\0{array.dtype.str}\0{array.shape}\0".encode())
+    digest.update(array.reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
 
 

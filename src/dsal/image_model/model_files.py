@@ -71,10 +71,10 @@ def load(path: StrPath, backbone: Backbone | nn.Module | None, device: str | tor
         classifier_files.unpack(classifier, part(arrays, "classifier"), meta["classifier"], path, "auto")
         model = ImageModel(backbone, classifier, device)
         set_arrays(model, arrays)
-        model.left_out, model.notes = meta.get("left_out", {}), meta.get("notes", {})  # missing in files of version 0.1
+        model.left_out, model.notes = meta["left_out"], meta["notes"]
         model.history = tuple(
             Version(arrays=part(arrays, f"history.{number}"), **document)
-            for number, document in enumerate(meta.get("history", ()))
+            for number, document in enumerate(meta["history"])
         )
         model.version = meta["dsal"]
     except (LookupError, TypeError, RuntimeError) as error:

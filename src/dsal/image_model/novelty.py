@@ -260,10 +260,6 @@ class NoveltyReference:
         np.add.at(counts, cells, 1.0)
         return NoveltyReference(counts)
 
-    def merged(self, other: NoveltyReference) -> NoveltyReference:
-        """Return the reference of both models together."""
-        return NoveltyReference(self.counts + other.counts)
-
     @classmethod
     def estimated(cls, logits: Matrix, distances: Matrix, images: float) -> NoveltyReference:
         """Estimate the reference from largest logits (n,) and distances (n,) of :meth:`ClassStatistics.sample`.

@@ -30,14 +30,8 @@ _WANTED = ("classifier.main.weights", "classifier.comp.weights", "classifier.exp
 
 
 def read_facts(path: StrPath) -> dict[str, Any]:
-    """Return the metadata of a model file without reading arrays, except for files of version 0.1, which need them."""
-    facts = load_tensors(path, IMAGE_MODEL, wanted=lambda name: False)[1]
-    if "counts" in facts:
-        return facts
-    from dsal.image_model.model import ImageModel
-
-    model = ImageModel.load(path)
-    return {**facts, "counts": model.counts, "compensation": model.classifier.compensation_, "history": []}
+    """Return the metadata of a model file without reading arrays."""
+    return load_tensors(path, IMAGE_MODEL, wanted=lambda name: False)[1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +58,7 @@ class ImageReader:
             known = params["expansion"] == "random" and {params["activation"], params["main_activation"]} <= {
                 *_ACTIVATIONS
             }
-            graph = cached_graph(facts["backbone_sha256"]) if known and "temperature" in facts else None
+            graph = cached_graph(facts["backbone_sha256"]) if known else None
             if graph is None:
                 return None
             arrays, _ = load_tensors(path, IMAGE_MODEL, wanted=lambda name: name.startswith(_WANTED))

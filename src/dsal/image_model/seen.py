@@ -75,7 +75,5 @@ class Seen:
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, NDArray[Any]], classes: Sequence[str]) -> Seen:
-        """Restore the record from :meth:`arrays`; files of version 0.1 have no such arrays."""
-        if not arrays:
-            return cls()
+        """Restore the record from :meth:`arrays`."""
         return cls().plus(map(bytes, arrays["keys"]), (classes[number] for number in arrays["columns"]))

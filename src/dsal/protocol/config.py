@@ -9,7 +9,7 @@
     gamma = 0.1
     ...
 
-In memory and in ``results.json`` the configuration is flat; flat files of earlier versions can still be read.
+In memory and in ``results.json`` the configuration is flat.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ import tomli_w
 
 from dsal.errors import FileFormatError
 from dsal.files.store import write_text
-from dsal.methods import METHODS
-from dsal.protocol.experiment import Experiment, option_defaults
+from dsal.protocol.experiment import Experiment
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -46,21 +45,14 @@ def write_config(out: Path, config: Mapping[str, Any]) -> None:
 
 
 def read_config(out: Path) -> dict[str, Any] | None:
-    """Return the flat configuration of the run in a folder; None if there is none.
-
-    Options of the method that did not exist when it was written get their defaults.
-    """
+    """Return the flat configuration of the run in a folder; None if there is none."""
     path = out / "config.toml"
     if not path.exists():
         return None
     try:
-        config = flat(tomllib.loads(path.read_text(encoding="utf-8")))
+        return flat(tomllib.loads(path.read_text(encoding="utf-8")))
     except ValueError as error:
         raise FileFormatError(f"{path} is not TOML: {error}") from error
-    if config.get("features") == "all":
-        config["features"] = "stages"  # formerly called "all"
-    method = config.get("method")
-    return {**(option_defaults(method) if method in METHODS.names() else {}), **config}
 
 
 def flat(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,12 +60,8 @@ def flat(table: Mapping[str, Any]) -> dict[str, Any]:
 
     >>> flat({"phases": 5, "method": {"name": "ncm", "metric": "cosine"}})
     {'phases': 5, 'metric': 'cosine', 'method': 'ncm'}
-    >>> flat({"phases": 5, "method": "ncm", "metric": "cosine"})  # of an earlier version
-    {'phases': 5, 'method': 'ncm', 'metric': 'cosine'}
     """
-    method = table.get("method")
-    if not isinstance(method, Mapping):
-        return dict(table)
-    own = dict(method)
+    method = table.get("method", {})
+    own = dict(method) if isinstance(method, Mapping) else {"name": method}
     named = {"method": own.pop("name")} if "name" in own else {}
     return {**{name: value for name, value in table.items() if name != "method"}, **own, **named}

@@ -46,7 +46,7 @@ class Experiment:
         backbone: architecture that the weights must have.
         weights: backbone for images: a file of weights, or a name of ``dsal.backbones.hub``.
         features: kind of features, ``last``, ``stages`` or ``blocks`` (``dsal.backbones.pooling``); None for the
-            widest that the data set or the weights offer. ``all`` is the former name of ``stages``.
+            widest that the data set or the weights offer.
         method: name of the method.
         options: of the method, by the names of its constructor's arguments, checked against its type hints; the method
             has defaults for the others.
@@ -78,8 +78,6 @@ class Experiment:
     def __post_init__(self) -> None:
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise InputError(f"seeds must be one or more different numbers, got {self.seeds}")
-        if self.features == "all":
-            object.__setattr__(self, "features", "stages")
         if self.shots is not None and self.shots < 1:
             raise InputError(f"shots must be 1 or more, got {self.shots}")
         if self.eval_every < 1:
@@ -115,12 +113,6 @@ def option_hints(method: str) -> dict[str, Any]:
             "every configuration uses these names for something else"
         )
     return {name: hint for name, hint in hints.items() if name != "seed"}
-
-
-def option_defaults(method: str) -> dict[str, Any]:
-    """Return the options of a method with their defaults, as stored in a configuration file."""
-    parameters = signature(METHODS.get(method)).parameters
-    return {name: plain(name, parameters[name].default) for name in option_hints(method)}
 
 
 @dataclass(frozen=True)

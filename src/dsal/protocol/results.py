@@ -62,14 +62,14 @@ _ACCURACIES = {
 _PHASE = Record(
     {
         "phase": _WHOLE,
+        "new_classes": Each(_WHOLE, most=_CLASSES),
         "classes_seen": Number(1, _CLASSES, whole=True),
         "accuracy": _ACCURACY,
         "accuracy_base": _ACCURACY,
         "accuracy_new": Maybe(_ACCURACY),
         "seconds": _SECONDS,
         "seconds_evaluate": _SECONDS,
-    },
-    optional={"new_classes": Each(_WHOLE, most=_CLASSES)},
+    }
 )
 
 
@@ -99,6 +99,9 @@ DOCUMENT = Ruled(
             "forgetting": Maybe(_CHANGE),
             "backward_transfer": Maybe(_CHANGE),
             "stored_bytes": _WHOLE,
+            "stored_samples": Maybe(_WHOLE),
+            "trained_parameters": Maybe(_WHOLE),
+            "other_readouts": Record({}, rest=Record(_ACCURACIES)),
             "peak_memory_bytes": _WHOLE,
             "provenance": Record(
                 {},
@@ -109,11 +112,6 @@ DOCUMENT = Ruled(
                 },
                 rest=Anything(),
             ),
-        },
-        optional={
-            "stored_samples": Maybe(_WHOLE),
-            "trained_parameters": Maybe(_WHOLE),
-            "other_readouts": Record({}, rest=Record(_ACCURACIES)),
         },
         rest=Anything(),
     ),

@@ -123,7 +123,7 @@ def load_checkpoint(path: Path) -> Checkpoint | None:
     arrays, facts = load_tensors(path, SCHEMA)
     ends = np.cumsum(facts["seen"])[:-1]
     parts = {name: np.split(arrays[name], ends) for name in arrays if name.startswith(("hits", "totals"))}
-    readouts = facts.get("readouts", [])
+    readouts = facts["readouts"]
     results = tuple(
         PhaseResult(
             k,
@@ -137,13 +137,13 @@ def load_checkpoint(path: Path) -> Checkpoint | None:
     )
     own = {name.removeprefix("method."): array for name, array in arrays.items() if name.startswith("method.")}
     state = None if facts["finished"] else State(own, facts["method"])
-    phase, learned = facts.get("inside") or (facts["phases"][-1] + 1, 0.0)
-    kept = Kept(facts["stored_bytes"], facts.get("stored_samples"), facts.get("trained_parameters"))
+    phase, learned = facts["inside"] or (facts["phases"][-1] + 1, 0.0)
+    kept = Kept(facts["stored_bytes"], facts["stored_samples"], facts["trained_parameters"])
     return Checkpoint(results, state, kept, phase, learned)
 
 
 def _disagreement(facts: dict[str, Any]) -> str | None:
-    inside, phases = facts.get("inside"), facts["phases"]
+    inside, phases = facts["inside"], facts["phases"]
     if phases != sorted(set(phases)):
         return "phase numbers do not increase"
     if len(facts["seen"]) != len(phases) or not set(facts["kept"]) <= set(phases):
@@ -165,7 +165,7 @@ def _arrays(facts: dict[str, Any]) -> dict[str, Array]:
     return {
         "hits": counted,
         "totals": counted,
-        **{rf"{part}\.{re.escape(name)}": counted for part in ("hits", "totals") for name in facts.get("readouts", [])},
+        **{rf"{part}\.{re.escape(name)}": counted for part in ("hits", "totals") for name in facts["readouts"]},
         "seconds": Array("float64", (len(facts["phases"]), 2), low=0),
         **cells,
         r"method\..*": ANY_ARRAY,
@@ -182,15 +182,13 @@ SCHEMA = Schema(
                 "kept": Each(_PHASE, most=10**5),
                 "seen": Each(Number(1, 10**5, whole=True), most=10**5),
                 "stored_bytes": Number(0, 2**60, whole=True),
-                "finished": Flag(),
-            },
-            optional={
-                "inside": Maybe(Each(Number(0, 1e9), 2, 2)),
-                "method": ANY_TABLE,
                 "stored_samples": Maybe(Number(0, 2**60, whole=True)),
                 "trained_parameters": Maybe(Number(0, 2**60, whole=True)),
                 "readouts": Each(Text(50), most=10),
+                "finished": Flag(),
+                "inside": Maybe(Each(Number(0, 1e9), 2, 2)),
             },
+            optional={"method": ANY_TABLE},  # of a seed that is not finished
         ),
         _disagreement,
     ),

@@ -1,11 +1,12 @@
 """Estimate the time, memory and disk of a reproduction, from rates measured on this machine in about a minute.
 
 Base training and extraction are measured on some of the images themselves: a few steps of the real loop, a few batches
-of the real extraction. The trainings for tables and figures are counted in flops, with rates from ``analytic.speed``.
+of the real extraction. The trainings for tables and figures are counted in flops, with rates measured on a small one.
 """
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -15,9 +16,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dsal.analytic.speed import Machine
+from dsal.analytic.learner import Learner
+from dsal.analytic.rows import PhaseRows, from_arrays
 from dsal.backbones import Backbone
 from dsal.data import DataSet, Scenario
+from dsal.linalg.backend import Lapack
 from dsal.protocol.provenance import peak_memory_bytes
 from dsal.reproduction.plan import Need, named_file
 from dsal.reproduction.training_archive import jobs_of
@@ -26,6 +29,9 @@ from dsal.training.sample import every_nth
 
 _SECONDS = 15.0  # duration of each measurement on images
 _PROBED = 4_000  # images that a measurement draws from
+_FEATURES, _ROUNDS = 112, 3  # of the measurement of learning
+CLASSES = 100
+"""Classes of :class:`LearningTrial`."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,60 @@ class Cost:
     memory: int
     disk: int = 0
     times: int = 1
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Flops a second on this machine: a matrix product, and the first and a later phase of learning, both streams."""
+
+    product: float
+    base: float
+    phase: float
+
+
+class LearningTrial:
+    """Both streams on random features: the first phase, and later ones."""
+
+    def __init__(self, size: int, rows: int) -> None:
+        self.size, self.rows, self.random = size, rows, np.random.RandomState(1)
+        self.first()
+
+    def first(self) -> None:
+        """Learn a first phase."""
+        self.learner = Learner(size=self.size, backend=Lapack())
+        self.later()
+
+    def later(self) -> None:
+        """Learn a phase, and solve for the weights."""
+        features = self.random.standard_normal((self.rows, _FEATURES))
+        read = from_arrays(features, np.arange(self.rows) % CLASSES, self.learner.backend.device)
+        self.learner.learn(PhaseRows(read, self.rows, torch.arange(CLASSES), CLASSES))
+        for ridge in self.learner.ridges:
+            ridge.weights()
+
+
+def flops(size: int, rows: int) -> tuple[float, float]:
+    """Return the flops of the first and of a later phase of a :class:`LearningTrial`: see docs/speed.md."""
+    solve = 2 * size**2 * CLASSES
+    return 2 * (rows * size**2 + size**3 / 3 + solve), 2 * (2.0 * rows * size**2 + solve)
+
+
+def measure_rates(size: int = 2048, rows: int = 1000) -> Rates:
+    """Measure on the CPU, in about ten seconds on two cores; the three kinds of work take turns."""
+    trial, (base, phase) = LearningTrial(size, rows), flops(size, rows)
+    square = torch.rand(size, size, dtype=torch.float64)
+    work: dict[str, tuple[float, Callable[[], object]]] = {
+        "product": (2.0 * size**3, lambda: square @ square),
+        "base": (base, trial.first),
+        "phase": (phase, trial.later),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in work}
+    for _ in range(_ROUNDS):
+        for name, (_, call) in work.items():
+            began = perf_counter()
+            call()
+            seconds[name].append(perf_counter() - began)
+    return Rates(**{name: count / statistics.median(seconds[name]) for name, (count, _) in work.items()})
 
 
 def pretraining_cost(
@@ -77,7 +137,7 @@ def extraction_cost(data: DataSet, backbone: Backbone, kind: str, batch_size: in
 
 def training_costs(
     needs: Sequence[Need],
-    machine: Machine,
+    rates: Rates,
     *,
     size: int,
     width: int,
@@ -88,7 +148,7 @@ def training_costs(
 
     Args:
         needs: of the requested tables and figures, all on one data set.
-        machine: rates of this machine.
+        rates: of this machine.
         size: d_B.
         width: d_in.
         labels: of the training and of the test samples.
@@ -105,11 +165,11 @@ def training_costs(
             expansion = 2.0 * n * width * size + 2.0 * n * size * present
             update = n * size**2 + (1 if k == 0 else 2) * size**3 / 3
             update = min(update, 2.0 * n * size**2) if k else update
-            rate = machine.base.gflops if k == 0 or update < 2.0 * n * size**2 else machine.phase.gflops
+            rate = rates.base if k == 0 or update < 2.0 * n * size**2 else rates.phase
             solve = 2.0 * size**2 * seen
-            seconds += streams * (expansion + update + solve) / rate / 1e9
+            seconds += streams * (expansion + update + solve) / rate
             test = 2.0 * int(tested[k]) * size * (width + seen)
-            seconds += streams * test / machine.calls[0].gflops / 1e9
+            seconds += streams * test / rates.product
         memory = 8 * streams * (size**2 + 2 * size * classes) + 8 * (streams + 1) * int(tested[-1]) * classes
         count = len(list(same))
         plural = "s" if compensations > 1 else ""

@@ -37,7 +37,6 @@ _SCHEMA = Schema(
         r"classes\d+": Array("int64", (), low=1, optional=True),
         r"cells\d+": Array("int64", ("_cells",), low=0, optional=True),
         r"times\d+": Array("int32", ("_cells",), low=1, optional=True),
-        r"counts\d+": Array("int32", ("_seen", "_seen"), low=0, optional=True),  # earlier versions: dense matrices
     },
 )
 _DATA = Record({}, rest=ANY_TABLE)
@@ -154,8 +153,6 @@ class Archive:
             if f"cells{k}" in arrays:
                 parts = (arrays[f"{name}{k}"] for name in ("cells", "times"))
                 confusions[k] = Confusion(int(arrays[f"classes{k}"]), *parts)
-            elif f"counts{k}" in arrays:
-                confusions[k] = Confusion.of(arrays[f"counts{k}"])
         own = {name: arrays[name] for name in _ARRAYS}
         return Measurement(**own, confusions=confusions, stored_bytes=facts["stored_bytes"]), facts["provenance"]
 

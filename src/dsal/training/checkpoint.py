@@ -90,10 +90,6 @@ def _schema(training: BaseTraining, path: Path) -> Schema:
 
     def arrays(facts: dict[str, Any]) -> dict[str, Array]:
         theirs, mine = facts["identity"], _identity(training)
-        if isinstance(theirs.get("card"), dict):
-            theirs = {**theirs, "card": {"shift": 0, **theirs["card"]}}  # earlier versions had no shifts
-        if "teacher" in theirs:  # earlier versions had at most one
-            theirs = {**theirs, "teachers": [theirs["teacher"]] if theirs["teacher"] else []}
         differing = [
             f"{key}: {theirs.get(key)} there, {mine[key]} here" for key in mine if theirs.get(key) != mine[key]
         ]

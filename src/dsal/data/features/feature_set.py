@@ -27,14 +27,11 @@ from dsal.files.schema import Anything, Array, Each, Maybe, Number, Record, Rule
 from dsal.files.store import load_tensors, save_tensors
 
 _KIND = "features"
-_WIDTH = Number(1, 2**31, whole=True)
 
 
 def widths_disagree(facts: dict[str, Any]) -> str | None:
     """Return what is wrong with the widths of a set of features, or None."""
-    if "widths" not in facts and "stage_widths" not in facts:
-        return "it does not say how wide the features are"
-    pairs = facts.get("widths", [])
+    pairs = facts["widths"]
     sane = all(len(p) == 2 and isinstance(p[0], str) and isinstance(p[1], int) and p[1] > 0 for p in pairs)
     if not sane or [width for _, width in pairs] != sorted(width for _, width in pairs):
         return "widths must be pairs of a kind and a number, narrowest first"
@@ -56,11 +53,8 @@ RECORD = Record(
             rest=Anything(),
         ),
         "dataset": Maybe(Text(200)),
-    },
-    optional={
         "widths": Each(Each(Anything(), 2, 2), 1, 20),
-        "stage_widths": Each(_WIDTH, 1, 20),
-    },
+    }
 )
 """Metadata of a set of features, in a file or a folder of shards; :func:`widths_disagree` checks the widths."""
 SCHEMA = Schema(
@@ -295,18 +289,10 @@ def read_features(path: str | os.PathLike[str], features: str | None = None) -> 
             test_y=test_y,
             class_names=tuple(meta["class_names"]),
             fingerprint=features_fingerprint(train_x, train_y, test_x, test_y),
-            widths=widths_of(meta),
+            widths=dict(meta["widths"]),
             backbone=meta["backbone"],
             dataset=meta["dataset"],
         )
     except (LookupError, TypeError, ValueError, OverflowError) as error:
         raise FileFormatError(f"{Path(path)} is not a complete set of features: {error}") from error
     return whole.select(features)
-
-
-def widths_of(meta: Mapping[str, Any]) -> dict[str, int]:
-    """Return the number of columns of each kind of features, narrowest first."""
-    if "widths" in meta:
-        return {str(kind): int(width) for kind, width in meta["widths"]}
-    stages = meta["stage_widths"]  # a file from before kinds had names: all stages side by side
-    return {"last": int(stages[-1]), "stages": int(sum(stages))}

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dsal.data.features.feature_set import RECORD, FeatureSet, widths_disagree, widths_of
+from dsal.data.features.feature_set import RECORD, FeatureSet, widths_disagree
 from dsal.data.features.mapped import MappedRows
 from dsal.errors import FileFormatError, InputError
 from dsal.files.schema import Array, Choice, Each, Number, Record, Ruled, Schema, Text
@@ -40,8 +40,7 @@ _SCHEMA = Schema(
                 "made": Text(64),
                 "shard_rows": Number(1, 2**40, whole=True),
                 **dict.fromkeys(PARTS, _DIGESTS),
-            },
-            optional=RECORD.optional,
+            }
         ),
         widths_disagree,
     ),
@@ -158,7 +157,7 @@ def read_shards(folder: Path, features: str | None = None, *, made: str | None =
         raise InputError(f"{folder} holds features of other images, other weights or another kind")
     labels = {part: arrays[f"{part}_y"].astype(np.int64) for part in PARTS}
     try:
-        widths = widths_of(facts)
+        widths: dict[str, int] = dict(facts["widths"])
         rows = {part: _mapped(folder, part, labels[part].size, max(widths.values()), facts) for part in PARTS}
         whole = FeatureSet(
             name=facts["name"],

@@ -1,11 +1,16 @@
-"""Measure how fast this machine learns and what limits it: our update against the bare BLAS and LAPACK calls in it."""
+"""How fast this machine learns and what limits it: our update against the bare BLAS and LAPACK calls in it.
+
+python benchmarks/machine.py [--expansion-size 2048] [--rows 1000] [--json]
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -13,14 +18,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from dsal.analytic.learner import Learner
 from dsal.analytic.ridge import bytes_needed
-from dsal.analytic.rows import PhaseRows, from_arrays
 from dsal.base.memory import available_bytes
 from dsal.linalg.backend import Lapack
+from dsal.protocol.provenance import environment, peak_memory_bytes
+from dsal.reproduction.forecast import CLASSES, LearningTrial, flops
 
 WIDTHS = (1024, 2048, 4096, 8192, 16384)  # common values of d_B
-_FEATURES, _CLASSES, _ROUNDS = 112, 100, 3
+_ROUNDS = 3
 _CROWDED = 0.2  # a machine is crowded if others use at least this many processors
 
 
@@ -77,7 +82,7 @@ class Machine:
         """The largest common d_B whose two streams fit into memory."""
         if self.available is None:
             return None
-        fit = [d for d in WIDTHS if 2 * bytes_needed(d, _CLASSES, Lapack()) + 2**28 <= self.available]
+        fit = [d for d in WIDTHS if 2 * bytes_needed(d, CLASSES, Lapack()) + 2**28 <= self.available]
         return max(fit, default=None)
 
     @property
@@ -109,7 +114,7 @@ def measure(size: int = 2048, rows: int = 1000) -> Machine:
     random = np.random.RandomState(0)
     square, x = np.zeros((size, size), order="F"), np.asfortranarray(random.standard_normal((rows, size)))
     a, b = (np.asfortranarray(random.standard_normal((size, size))) for _ in range(2))
-    y, spare = np.ones((size, _CLASSES), order="F"), np.empty_like(square)
+    y, spare = np.ones((size, CLASSES), order="F"), np.empty_like(square)
 
     def on_factor(call: Callable[[], Any]) -> Callable[[], Any]:
         def work() -> None:
@@ -126,14 +131,10 @@ def measure(size: int = 2048, rows: int = 1000) -> Machine:
             2.0 * rows * size**2,
             on_factor(lambda: lapack.dtpqrt(0, min(64, size), square, x.copy(order="F"), overwrite_a=1, overwrite_b=1)),
         ),
-        "dpotrs": (2.0 * size**2 * _CLASSES, on_factor(lambda: lapack.dpotrs(square, y))),
+        "dpotrs": (2.0 * size**2 * CLASSES, on_factor(lambda: lapack.dpotrs(square, y))),
     }
-    learner = _Learner(size, rows)
-    ours: dict[str, tuple[float, Callable[[], Any]]] = {
-        "base": (2 * (rows * size**2 + size**3 / 3 + 2 * size**2 * _CLASSES), learner.first),
-        "phase": (2 * (2.0 * rows * size**2 + 2 * size**2 * _CLASSES), learner.later),
-    }
-    work = {name: call for name, (_, call) in {**bare, **ours}.items()}
+    trial, (base, phase) = LearningTrial(size, rows), flops(size, rows)
+    work = {**{name: call for name, (_, call) in bare.items()}, "base": trial.first, "phase": trial.later}
     work["copy"] = lambda: np.copyto(spare, a)
     seconds: dict[str, list[float]] = {name: [] for name in work}
     before = _usage()
@@ -147,9 +148,9 @@ def measure(size: int = 2048, rows: int = 1000) -> Machine:
     return Machine(
         size=size,
         rows=rows,
-        calls=tuple(Speed(name, flops, median[name]) for name, (flops, _) in bare.items()),
-        base=Speed("base phase", ours["base"][0], median["base"]),
-        phase=Speed("later phase", ours["phase"][0], median["phase"]),
+        calls=tuple(Speed(name, count, median[name]) for name, (count, _) in bare.items()),
+        base=Speed("base phase", base, median["base"]),
+        phase=Speed("later phase", phase, median["phase"]),
         copy_gigabytes=2 * a.nbytes / median["copy"] / 1e9,
         available=available_bytes(torch.device("cpu")),
         others=_others(before, after),
@@ -175,23 +176,47 @@ def _others(before: tuple[float, float, float] | None, after: tuple[float, float
     return max(total - own, 0.0) / elapsed
 
 
-class _Learner:
-    """Both streams on random features: the first phase, and later ones."""
+def show(machine: Machine) -> None:
+    """Print a table of the rates, what limits learning, and the widest expansion that fits."""
+    conditions = environment()
+    print(f"d_B = {machine.size}, {machine.rows} rows; {conditions['cpu']}, {conditions['threads']} threads\n")
+    print(f"{'':<42}{'GFLOP/s':>9}{'seconds':>9}")
+    for part in (*machine.calls, machine.base, machine.phase):
+        name = f"bare {part.name}" if part in machine.calls else f"dsal, {part.name}, both streams"
+        print(f"{name:<42}{part.gflops:>9.1f}{part.seconds:>9.3f}")
+    print(f"\nlimited by {machine.limit}.")
+    if machine.crowded:
+        print(f"{machine.crowded}.")
+    if machine.available is not None:
+        fits = "no common d_B fits" if machine.widest is None else f"d_B up to {machine.widest} fits"
+        print(f"memory: {machine.available / 1e9:.1f} GB available; {fits}.")
 
-    def __init__(self, size: int, rows: int) -> None:
-        self.size, self.rows, self.random = size, rows, np.random.RandomState(1)
-        self.first()
 
-    def first(self) -> None:
-        """Learn a first phase."""
-        self.learner = Learner(size=self.size, backend=Lapack())
-        self.later()
+def record(machine: Machine) -> dict[str, Any]:
+    """Return everything measured, and the conditions, as JSON values."""
+    return {
+        **asdict(machine),
+        "gflops": {part.name: part.gflops for part in (*machine.calls, machine.base, machine.phase)},
+        "limit": machine.limit,
+        "crowded": machine.crowded,
+        "widest": machine.widest,
+        "peak_memory_bytes": peak_memory_bytes(),
+        "environment": environment(),
+    }
 
-    def later(self) -> None:
-        """Learn a phase, and solve for the weights."""
-        features = self.random.standard_normal((self.rows, _FEATURES))
-        columns = np.arange(self.rows) % _CLASSES
-        read = from_arrays(features, columns, self.learner.backend.device)
-        self.learner.learn(PhaseRows(read, self.rows, torch.arange(_CLASSES), _CLASSES))
-        for ridge in self.learner.ridges:
-            ridge.weights()
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--expansion-size", type=int, default=2048, help="width d_B to measure with")
+    parser.add_argument("--rows", type=int, default=1000, help="rows of a phase")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    arguments = parser.parse_args()
+    machine = measure(arguments.expansion_size, arguments.rows)
+    if arguments.json:
+        print(json.dumps(record(machine), indent=1))
+    else:
+        show(machine)
+
+
+if __name__ == "__main__":
+    main()
