@@ -21,7 +21,7 @@ from dsal.backbones.extraction import extract_dataset
 from dsal.data import FileData, Scenario, load_dataset
 from dsal.data.features.feature_set import FeatureSet, read_features
 from dsal.data.sets.class_folders import list_classes
-from dsal.distributed import current, joined
+from dsal.distributed import ALONE, Team, joined
 from dsal.files.store import save_tensors
 from dsal.image_model import ImageModel
 from dsal.methods import METHODS
@@ -42,13 +42,13 @@ RECIPE = Recipe(
 )
 
 
-def phases(data: FeatureSet, size: int = 256) -> dict[str, NDArray[Any]]:
+def phases(data: FeatureSet, size: int = 256, team: Team = ALONE) -> dict[str, NDArray[Any]]:
     """Logits of the main stream alone and of both, after six phases of DS-AL."""
     scenario = Scenario.deal(100, phases=5)
     scores = {}
     for name, compensation in (("main", 0.0), ("both", 0.6)):
         method = METHODS.get("ds-al")(expansion_size=size, compensation=compensation)
-        method.team = current()
+        method.team = team
         for k in range(6):
             rows = scenario.phase_rows(data.train_y, k)
             method.learn_rows(data.train_x[rows], scenario.positions(data.train_y)[rows], scenario.phases[k])
@@ -56,9 +56,10 @@ def phases(data: FeatureSet, size: int = 256) -> dict[str, NDArray[Any]]:
     return scores
 
 
-def classifier(data: FeatureSet) -> dict[str, NDArray[Any]]:
+def classifier(data: FeatureSet, team: Team = ALONE) -> dict[str, NDArray[Any]]:
     """Phases of one row, of three rows with weights, of batches; everything chosen by the model itself."""
     model = DSALClassifier(expansion_size=64, compensation="auto", gamma="auto")
+    model.team = team
     x, y = data.train_x, data.train_y
     model.partial_fit(x[:700], y[:700])
     model.partial_fit(x[700:701], y[700:701])
@@ -70,18 +71,18 @@ def classifier(data: FeatureSet) -> dict[str, NDArray[Any]]:
     return {**answers, "loo": model.loo_logits(x[rows], y[rows]), "chosen": chosen}
 
 
-def pictures(weights: Path, folder: Path) -> dict[str, NDArray[Any]]:
+def pictures(weights: Path, folder: Path, team: Team = ALONE) -> dict[str, NDArray[Any]]:
     """Features of a data set, and what a model of images answers after learning a folder."""
-    model = ImageModel(str(weights), DSALClassifier(expansion_size=64))
+    model = ImageModel(str(weights), DSALClassifier(expansion_size=64), team=team)
     data = load_dataset("omniglot")
     some = replace(data, train=data.train.take(slice(70)), test=data.test.take(slice(3)))
-    features = extract_dataset(model.backbone, some, batch_size=16)
+    features = extract_dataset(model.backbone, some, batch_size=16, team=team)
     lesson = model.learn(folder)
     found = {"train": features.train_x, "test": features.test_x, "usual": model.reference.counts}
     return {**found, "coefficients": model.classifier.coef_main_, "accuracy": np.array(lesson.loo_accuracy)}
 
 
-def training(sync: bool = False, double: bool = False) -> BaseTraining:
+def training(sync: bool = False, double: bool = False, team: Team = ALONE) -> BaseTraining:
     """A base training that has not begun; with ``double`` the network computes in float64, losses stay float32."""
     made = BaseTraining(
         load_dataset("omniglot").train,
@@ -93,7 +94,7 @@ def training(sync: bool = False, double: bool = False) -> BaseTraining:
         held_out=0.2,
         device=torch.device("cpu"),
         sync_batchnorm=sync,
-        team=current(),
+        team=team,
     )
     if double:
         for model in (made.model, made.fit.average):
@@ -117,9 +118,9 @@ def weights_of(made: BaseTraining) -> dict[str, NDArray[Any]]:
     return {f"weights.{name}": value.numpy() for name, value in made.backbone({}).state_dict().items()}
 
 
-def streamed(out: str, folder: str) -> None:
+def streamed(team: Team, out: str, folder: str) -> None:
     """Train on image files for one epoch; every rank leaves the batches it has read, and the loss of all."""
-    team, listed, seen = current(), list_classes(Path(folder)), []
+    listed, seen = list_classes(Path(folder)), []
     made = BaseTraining(
         FileData(listed.paths, torch.from_numpy(listed.numbers), size=16),
         dataset="photos",
@@ -144,26 +145,25 @@ def streamed(out: str, folder: str) -> None:
     save_tensors(Path(out) / f"{team.size}-{team.rank}.safetensors", answers, {})
 
 
-def everything(out: str, weights: str, folder: str) -> None:
+def everything(team: Team, out: str, weights: str, folder: str) -> None:
     """All of the above; every rank leaves its own answers."""
-    team = current()
     data = read_features(SAMPLE)
-    answers = {**phases(data), "bytes": np.array(list(asdict(team.traffic).values()))}
-    answers |= classifier(data) | pictures(Path(weights), Path(folder))
+    answers = {**phases(data, team=team), "bytes": np.array(list(asdict(team.traffic).values()))}
+    answers |= classifier(data, team) | pictures(Path(weights), Path(folder), team)
     for name, square in (("rows", torch.arange(49.0).view(7, 7)), ("columns", torch.arange(49.0).view(7, 7).T)):
         mine = square * (team.rank + 1)  # in the same order of memory
         reduce_triangle_(mine, team, chunk_bytes=3 * 7 * 8)  # columns 0-2, 3-5 and 6
         answers[name] = mine.contiguous().numpy()
-    made = training()
+    made = training(team=team)
     answers["curve"] = curve(made)
     answers |= weights_of(made)
-    answers["exact"] = curve(training(sync=True, double=True))
+    answers["exact"] = curve(training(sync=True, double=True, team=team))
     save_tensors(Path(out) / f"{team.size}-{team.rank}.safetensors", answers, {})
 
 
-def interrupted(out: str) -> None:
+def interrupted(team: Team, out: str) -> None:
     """Train on from a checkpoint, or through the first epoch, whose end rank 1 does not survive."""
-    team, made, checkpoint = current(), training(), Path(out) / "checkpoint"
+    made, checkpoint = training(team=team), Path(out) / "checkpoint"
     resumed = team.broadcast_result(checkpoint.exists)
     if resumed:
         load_checkpoint(checkpoint, made)
@@ -188,7 +188,7 @@ def communicating() -> int:
 
 
 if __name__ == "__main__":
-    with joined():
-        globals()[sys.argv[1]](*sys.argv[2:])
+    with joined() as joined_team:
+        globals()[sys.argv[1]](joined_team, *sys.argv[2:])
     if communicating():
         sys.exit("Gloo's threads are left; now and then they abort the process at its exit")

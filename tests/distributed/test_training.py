@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dsal.distributed import ALONE
 from dsal.files.store import load_tensors
 
 from . import jobs
@@ -60,7 +61,7 @@ def test_image_files_come_in_the_same_batches(
 ) -> None:
     """Each rank reads its own share; put together they are the batches of one process, pixel by pixel."""
     finish(size, "streamed", tmp_path, photo_folder)
-    jobs.streamed(str(tmp_path), str(photo_folder))
+    jobs.streamed(ALONE, str(tmp_path), str(photo_folder))
     alone = load_tensors(tmp_path / "1-0.safetensors")[0]
     ranks = [load_tensors(tmp_path / f"{size}-{rank}.safetensors")[0] for rank in range(size)]
     assert len(alone) == 1 + 96 // 31

@@ -15,7 +15,7 @@ from dsal.backbones.backbone import Backbone
 from dsal.base.progress import OnProgress
 from dsal.data.dataset import DataSet
 from dsal.data.features.feature_set import FeatureSet, features_fingerprint
-from dsal.distributed import current
+from dsal.distributed import ALONE, Team
 from dsal.errors import InputError
 
 _STATISTICS_ROWS = 50_000
@@ -29,6 +29,7 @@ def extract_dataset(
     name: str | None = None,
     batch_size: int = 256,
     progress: OnProgress | None = None,
+    team: Team = ALONE,
 ) -> FeatureSet:
     """Extract the features of all images of a data set; each rank extracts its share of the batches.
 
@@ -39,10 +40,10 @@ def extract_dataset(
         name: what to call the result; the data set's name by default.
         batch_size: images at a time.
         progress: called with (images done, images in all) of this rank's share, both parts together.
+        team: the processes that share the work.
     """
     if batch_size < 1:
         raise InputError(f"batch size must be at least 1, got {batch_size}")
-    team = current()
     backbone, features = with_statistics(backbone, dataset, features)
     # Whole batches: a batch of another size would change its features by rounding.
     data = dataset.at(backbone.card.size, backbone.card.in_channels)

@@ -20,7 +20,7 @@ from dsal.backbones.extraction import extract_dataset, feature_set, with_statist
 from dsal.base.progress import OnProgress
 from dsal.data.dataset import DataSet
 from dsal.data.features.feature_set import FeatureSet
-from dsal.distributed import current
+from dsal.distributed import ALONE, Team
 from dsal.files.store import atomic_write, write_json
 
 _FORMAT = 1
@@ -34,6 +34,7 @@ def cached_features(
     folder: Path | None = None,
     batch_size: int = 256,
     progress: OnProgress | None = None,
+    team: Team = ALONE,
 ) -> FeatureSet:
     """Return the features of a data set from the cache; if it lacks them, extract and cache them.
 
@@ -46,14 +47,16 @@ def cached_features(
         folder: the cache; :func:`cache_folder` by default.
         batch_size: images at a time.
         progress: called with (images done, images in all); not called if everything is cached.
+        team: the processes that share the work.
     """
     backbone, features = with_statistics(backbone, dataset, features)
     folder = cache_folder() if folder is None else folder
-    team = current()
     wide_enough = backbone.kinds[backbone.kinds.index(features) :]
     found = next(filter(None, (_read(folder, backbone, dataset, kind) for kind in wide_enough)), None)
     if not all(team.gathered(found is not None)) or found is None:  # all extract, or none
-        extracted = extract_dataset(backbone, dataset, features=features, batch_size=batch_size, progress=progress)
+        extracted = extract_dataset(
+            backbone, dataset, features=features, batch_size=batch_size, progress=progress, team=team
+        )
         with team.leader_first():
             if team.leads:
                 _write(folder, backbone, dataset, extracted)

@@ -19,7 +19,7 @@ from dsal.data.features.feature_set import FeatureSet
 from dsal.data.features.shards import PARTS, is_sharded, read_shards, shard_digest, shard_path, write_index, write_shard
 from dsal.data.images.image_files import FileData
 from dsal.data.samples import ImageData
-from dsal.distributed import current
+from dsal.distributed import ALONE, Team
 from dsal.errors import InputError
 
 SHARD_ROWS = 2**15
@@ -37,6 +37,7 @@ def extract_shards(
     shard_rows: int = SHARD_ROWS,
     exact: bool = False,
     progress: OnProgress | None = None,
+    team: Team = ALONE,
 ) -> FeatureSet:
     """Write the features of all images of a data set to a folder of shards; existing ones are not computed again.
 
@@ -54,6 +55,7 @@ def extract_shards(
         shard_rows: rows of a shard, a multiple of ``batch_size``.
         exact: keep float32; else float16.
         progress: called with (images done, images in all) of this rank's share, including those of earlier calls.
+        team: the processes that share the work.
 
     Raises:
         InputError: the folder holds features of other images, other weights or another kind.
@@ -61,7 +63,6 @@ def extract_shards(
     """
     if batch_size < 1 or shard_rows < 1 or shard_rows % batch_size:
         raise InputError(f"the rows of a shard must be a multiple of the batch size, got {shard_rows} and {batch_size}")
-    team = current()
     backbone, kind = with_statistics(backbone, dataset, features)
     key = [backbone.fingerprint(kind), dataset.fingerprint, kind, batch_size, shard_rows, exact]
     made = hashlib.sha256(json.dumps(key).encode()).hexdigest()

@@ -27,7 +27,7 @@ from dsal.classifier.inputs import Survey, read_rows
 from dsal.classifier.labels import columns_of, kind_of, label_array
 from dsal.classifier.predicting_classifier import Inference
 from dsal.classifier.seeds import seed_of
-from dsal.distributed import current
+from dsal.distributed import ALONE, Team
 from dsal.errors import InputError
 from dsal.files.store import StrPath
 from dsal.linalg.backend import backend_for
@@ -76,6 +76,8 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
 
     _class_weight: NDArray[np.float64]  # weight of the rows of each class
     _fixed: dict[str, Any]  # parameters as they were in the first phase
+
+    team: Team = ALONE  # the processes that learn together; not a parameter of the model: set it before learning
 
     def __init__(
         self,
@@ -279,7 +281,7 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
             main_activation=self.main_activation,
             compensations=(stream,) if compensated else (),
             backend=backend_for(self.device),
-            team=current(),
+            team=self.team,
         )
 
     def _settings(self) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from dsal.distributed import current
+from dsal.cli.processes import current_team
 from dsal.protocol import metrics
 from dsal.protocol.experiment import OnPreparing, Setting
 from dsal.protocol.phases import PhaseProgress, is_tested
@@ -63,7 +63,7 @@ class Display:
     """Progress on stderr, with a bar if it is a terminal. With many processes, only rank 0 shows anything."""
 
     def __init__(self) -> None:
-        self.console = Console(stderr=True, highlight=False, quiet=not current().leads)
+        self.console = Console(stderr=True, highlight=False, quiet=not current_team().leads)
 
     def note(self, text: str) -> None:
         """Print one line of plain text."""

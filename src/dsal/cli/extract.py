@@ -42,8 +42,8 @@ def extract(
     from dsal.backbones.hub import open_backbone
     from dsal.backbones.shard_extraction import extract_shards
     from dsal.cli.display import Display
+    from dsal.cli.processes import current_team
     from dsal.data import load_dataset, save_features
-    from dsal.distributed import current
     from dsal.errors import InputError
     from dsal.files.store import check_writable
     from dsal.training import choose_device
@@ -56,17 +56,17 @@ def extract(
         check_writable(out)
     if sharded and out.is_file():
         raise InputError(f"{out} is a file; --out takes a folder for shards, or a name that ends in .safetensors")
-    display = Display()
+    display, team = Display(), current_team()
     backbone = open_backbone(weights).to(choose_device(device))
     with display.preparation() as progress:
-        with current().leader_first():
+        with team.leader_first():
             data = load_dataset(dataset, data_root, download, partial(progress, f"fetching {dataset}"))
         report = partial(progress, "features")
         if sharded:
-            made = extract_shards(backbone, data, out, features=features, progress=report)
+            made = extract_shards(backbone, data, out, features=features, progress=report, team=team)
         else:
-            made = extract_dataset(backbone, data, features=features, name=out.stem, progress=report)
-    if not current().leads:
+            made = extract_dataset(backbone, data, features=features, name=out.stem, progress=report, team=team)
+    if not team.leads:
         return
     if not sharded:
         save_features(out, made, step=step)

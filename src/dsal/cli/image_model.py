@@ -17,6 +17,7 @@ from dsal.errors import InputError
 
 if TYPE_CHECKING:
     from dsal.base.progress import OnProgress
+    from dsal.distributed import Team
     from dsal.image_model import ImageModel
 
 _MOST_NAMED = 10
@@ -44,12 +45,13 @@ KeepCompensation = Annotated[
 ]
 
 
-def load_model(path: Path, device: str = "cpu") -> ImageModel:
+def load_model(path: Path, device: str = "cpu", team: Team | None = None) -> ImageModel:
     """Read a model file; its backbone runs on ``device``."""
+    from dsal.distributed import ALONE
     from dsal.image_model import ImageModel
     from dsal.training import choose_device
 
-    return ImageModel.load(path, device=choose_device(device))
+    return ImageModel.load(path, device=choose_device(device), team=team or ALONE)
 
 
 @contextmanager

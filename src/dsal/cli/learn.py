@@ -62,16 +62,16 @@ def learn(
     from dsal.classifier import DSALClassifier
     from dsal.cli.display import Display
     from dsal.cli.image_model import broken_option, check_backbone, load_model, say_broken
-    from dsal.distributed import current
+    from dsal.cli.processes import current_team
     from dsal.image_model.model import DEFAULTS, ImageModel
     from dsal.training import choose_device
 
-    display, team = Display(), current()
+    display, team = Display(), current_team()
     with ExitStack() as stack:
         if team.leads:
             stack.enter_context(model_lock(model, wait))
         if team.broadcast_result(model.exists):
-            taught = load_model(model, device)
+            taught = load_model(model, device, team)
             if given:
                 raise InputError(
                     f"{model} exists already: expansion size, gamma and seed can only be set for a new model"
@@ -80,7 +80,7 @@ def learn(
                 check_backbone(taught, backbone, model)
         else:
             classifier = DSALClassifier(**{**DEFAULTS, **given})
-            taught = ImageModel(backbone or DEFAULT, classifier, choose_device(device))
+            taught = ImageModel(backbone or DEFAULT, classifier, choose_device(device), team=team)
         with display.preparation() as progress:
             broken = broken_option(skip_broken)
             lesson = taught.learn(files, again=again, broken=broken, progress=partial(progress, "reading images"))

@@ -27,12 +27,12 @@ from dsal.cli.limits import out_of_memory
 from dsal.cli.merge import merge
 from dsal.cli.predict import predict
 from dsal.cli.pretrain import pretrain
+from dsal.cli.processes import multi_process, single_process
 from dsal.cli.report import report
 from dsal.cli.reproduce import reproduce
 from dsal.cli.run import run
 from dsal.cli.serve import serve
 from dsal.cli.suggest import suggest
-from dsal.cli.together import alone, together
 from dsal.cli.tune import tune
 from dsal.errors import DSALError, InputError
 
@@ -42,16 +42,16 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.command()(together(run))
-app.command()(alone(compare))
-app.command()(together(pretrain))
-app.command()(together(extract))
-app.command()(alone(report))
-app.command(rich_help_panel="Own images")(together(learn))
+app.command()(multi_process(run))
+app.command()(single_process(compare))
+app.command()(multi_process(pretrain))
+app.command()(multi_process(extract))
+app.command()(single_process(report))
+app.command(rich_help_panel="Own images")(multi_process(learn))
 for _command in (predict, evaluate, suggest, info, undo, rename, drop, relabel, merge, forget, export, serve):
-    app.command(rich_help_panel="Own images")(alone(_command))
-app.command()(alone(reproduce))
-app.command()(alone(tune))
+    app.command(rich_help_panel="Own images")(single_process(_command))
+app.command()(single_process(reproduce))
+app.command()(single_process(tune))
 
 
 def _version(wanted: bool) -> None:

@@ -86,8 +86,8 @@ def pretrain(
 
     from dsal.backbones import load_backbone, save_backbone
     from dsal.cli.display import Display
+    from dsal.cli.processes import current_team
     from dsal.data import FileData, Scenario, load_dataset
-    from dsal.distributed import current
     from dsal.errors import InputError
     from dsal.files.store import check_writable
     from dsal.protocol.provenance import environment
@@ -95,7 +95,7 @@ def pretrain(
 
     out.parent.mkdir(parents=True, exist_ok=True)
     check_writable(out)
-    display, team = Display(), current()
+    display, team = Display(), current_team()
     checkpoint = out.with_name(out.name + ".checkpoint")
     stopped = team.broadcast_result(checkpoint.exists)
     if stopped and not resume:

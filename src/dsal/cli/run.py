@@ -61,14 +61,14 @@ def run(
 
 def _run(experiment: Experiment, handling: Handling) -> None:
     from dsal.cli.display import Display
+    from dsal.cli.processes import current_team
     from dsal.cli.table import show_results
-    from dsal.distributed import current
     from dsal.protocol.experiment import prepare
     from dsal.protocol.results import read_results
     from dsal.protocol.runs import is_finished, run_experiment
     from dsal.protocol.tensorboard import write_events
 
-    display, team = Display(), current()
+    display, team = Display(), current_team()
     with display.preparation() as progress:
         setting = prepare(experiment, progress, team)
     out = Path(handling.out or _folder(setting))

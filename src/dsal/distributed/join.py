@@ -21,12 +21,6 @@ from dsal.distributed.watch import Watch
 from dsal.errors import InputError
 
 _PATIENCE = timedelta(minutes=30)  # timeout for a live rank that does not answer; a dead one is noticed at once
-_team = ALONE
-
-
-def current() -> Team:
-    """Return the team that this process works in: :data:`ALONE` outside of :func:`joined`."""
-    return _team
 
 
 @contextmanager
@@ -38,7 +32,6 @@ def joined() -> Iterator[Team]:
     Raises:
         InputError: there are more processes on this machine than GPUs.
     """
-    global _team
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         yield ALONE
@@ -53,17 +46,15 @@ def joined() -> Iterator[Team]:
     import_module("torch.distributed.nn.functional")
     # NCCL transfers GPU tensors, Gloo the rest.
     distributed.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=_PATIENCE)
-    _team = Team(int(os.environ["RANK"]), size)
-    watch = Watch(_team, os.environ["MASTER_ADDR"])
+    team = Team(int(os.environ["RANK"]), size)
+    watch = Watch(team, os.environ["MASTER_ADDR"])
     try:
-        yield _team
-        _team.wait()
+        yield team
+        team.wait()
     except BaseException as error:
         if watch.tell_failure(error):
             raise SystemExit(1) from error  # rank 0 stops for the same reason, and reports it
         raise
-    finally:
-        _team = ALONE
     watch.end()
     gc.collect()  # models that are no longer used still hold the group
     distributed.destroy_process_group()

@@ -46,7 +46,7 @@ class Correcting(ModelState):
         given = labelled_images(source)
         keys = content_keys(given.images)
         self._check_seen(given, keys)
-        found = read_features(self.backbone, given.images, broken=broken, progress=progress)
+        found = read_features(self.backbone, given.images, broken=broken, progress=progress, team=self.team)
         x, y = found.x, np.array(given.labels)[found.rows]
         with self._change(f"forgot {len(y)} images of {listed(sorted(set(y.tolist())))}"):
             self._forget(x, y, [keys[row] for row in found.rows], keep_compensation)
@@ -92,7 +92,7 @@ class Correcting(ModelState):
         if not rows:
             return 0
         wrong = given.take(rows)
-        found = read_features(self.backbone, wrong.images, broken=broken, progress=progress)
+        found = read_features(self.backbone, wrong.images, broken=broken, progress=progress, team=self.team)
         new = np.array(wrong.labels)[found.rows]
         old = np.array([learned[rows[row]][0] for row in found.rows])
         moved_keys = [keys[rows[row]] for row in found.rows]

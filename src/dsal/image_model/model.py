@@ -17,7 +17,7 @@ from dsal.base.progress import OnProgress
 from dsal.base.version import __version__
 from dsal.classifier import DSALClassifier
 from dsal.classifier.labels import columns_of
-from dsal.distributed import current
+from dsal.distributed import ALONE, Team
 from dsal.files.store import StrPath
 from dsal.image_model import model_files
 from dsal.image_model.answers import Lesson
@@ -46,6 +46,7 @@ class ImageModel(Predicting, Correcting, Merging):
         backbone: a name (see ``dsal.backbones.hub``), a :class:`~dsal.backbones.Backbone`, or any ``nn.Module``.
         classifier: an unfitted classifier; by default one with :data:`DEFAULTS`.
         device: where the backbone runs.
+        team: the processes that learn together.
 
     Attributes:
         statistics: sums over the features of each class.
@@ -64,9 +65,12 @@ class ImageModel(Predicting, Correcting, Merging):
         backbone: str | Backbone | nn.Module = DEFAULT,
         classifier: DSALClassifier | None = None,
         device: str | torch.device = "cpu",
+        *,
+        team: Team = ALONE,
     ) -> None:
         self.backbone = as_backbone(backbone).to(device)
         self.classifier = DSALClassifier(**DEFAULTS) if classifier is None else classifier
+        self.classifier.team = self.team = team
         self.statistics = ClassStatistics.nothing(self.backbone.widths["stages"])
         self.reference = NoveltyReference.nothing()
         self.left_out = {}
@@ -91,13 +95,13 @@ class ImageModel(Predicting, Correcting, Merging):
             progress: called with (images read, total images).
         """
         given = labelled_images(source)
-        keys = current().broadcast_result(lambda: content_keys(given.images))
+        keys = self.team.broadcast_result(lambda: content_keys(given.images))
         rows, moved = (list(range(len(keys))), ()) if again else self._unseen(given, keys)
         repeated = len(keys) - len(rows) - len(moved)
         if not rows:
             return Lesson(0, (), (), (), float("nan"), repeated, moved)
         new = given.take(rows)
-        found = read_features(self.backbone, new.images, broken=broken, progress=progress)
+        found = read_features(self.backbone, new.images, broken=broken, progress=progress, team=self.team)
         labels, found_keys = np.array(new.labels)[found.rows], [keys[rows[row]] for row in found.rows]
         lesson = self.learn_features(found.x, labels, found_keys)
         return replace(lesson, broken=found.broken, repeated=repeated, moved=moved)
@@ -139,7 +143,12 @@ class ImageModel(Predicting, Correcting, Merging):
 
     @classmethod
     def load(
-        cls, path: StrPath, backbone: Backbone | nn.Module | None = None, device: str | torch.device = "cpu"
+        cls,
+        path: StrPath,
+        backbone: Backbone | nn.Module | None = None,
+        device: str | torch.device = "cpu",
+        *,
+        team: Team = ALONE,
     ) -> ImageModel:
         """Load a model that :meth:`save` wrote.
 
@@ -147,8 +156,9 @@ class ImageModel(Predicting, Correcting, Merging):
             path: the file.
             backbone: the backbone it was made with; needed only if that was your own ``nn.Module``.
             device: where the backbone runs.
+            team: the processes that learn together.
         """
-        return model_files.load(path, backbone, device)
+        return model_files.load(path, backbone, device, team)
 
     def _unseen(
         self, given: LabelledImages, keys: Sequence[bytes | None]

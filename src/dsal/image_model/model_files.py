@@ -14,6 +14,7 @@ from dsal.backbones.backbone import Backbone, Card, channels_last, read_card
 from dsal.backbones.hub import MODULE, empty_backbone, wrap_module
 from dsal.base.version import __version__
 from dsal.classifier import DSALClassifier, classifier_files
+from dsal.distributed import Team
 from dsal.errors import FileFormatError, InputError
 from dsal.files.model_schema import IMAGE_MODEL
 from dsal.files.store import StrPath, load_tensors, save_tensors
@@ -52,7 +53,7 @@ def save(model: ImageModel, path: StrPath, learning: bool) -> None:
     save_tensors(path, arrays, document)
 
 
-def load(path: StrPath, backbone: Backbone | nn.Module | None, device: str | torch.device) -> ImageModel:
+def load(path: StrPath, backbone: Backbone | nn.Module | None, device: str | torch.device, team: Team) -> ImageModel:
     """Read a model that :func:`save` wrote; ``backbone``, if given, must be the one it was made with."""
     from dsal.image_model.model import ImageModel
 
@@ -68,8 +69,9 @@ def load(path: StrPath, backbone: Backbone | nn.Module | None, device: str | tor
                 f"{path} was made with another backbone ({card.architecture}) and cannot be used with this one"
             )
         classifier = DSALClassifier()
+        classifier.team = team
         classifier_files.unpack(classifier, part(arrays, "classifier"), meta["classifier"], path, "auto")
-        model = ImageModel(backbone, classifier, device)
+        model = ImageModel(backbone, classifier, device, team=team)
         set_arrays(model, arrays)
         model.left_out, model.notes = meta["left_out"], meta["notes"]
         model.history = tuple(

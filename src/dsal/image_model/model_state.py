@@ -11,7 +11,7 @@ from typing import Any
 from dsal.backbones.backbone import Backbone
 from dsal.classifier import DSALClassifier
 from dsal.data.images.zip_archive import ZipImage
-from dsal.distributed import current
+from dsal.distributed import Team
 from dsal.errors import InputError, UnknownNameError
 from dsal.image_model.left_out_counts import LeftOut
 from dsal.image_model.novelty import ClassStatistics, NoveltyReference
@@ -33,6 +33,7 @@ class ModelState:
     history: tuple[Version, ...]
     notes: dict[str, Any]
     version: str
+    team: Team
 
     @property
     def learns_on(self) -> bool:
@@ -74,8 +75,7 @@ class ModelState:
 
         In distributed runs only rank 0, which holds the learned state, restores and records it.
         """
-        team = current()
-        before = Version.of(self, change) if team.leads else None
+        before = Version.of(self, change) if self.team.leads else None
         try:
             yield
         except BaseException:

@@ -67,7 +67,7 @@ class Predicting(ModelState):
         """Compare predictions with labels; images of classes that were never taught should be flagged as novel."""
         self._check_taught()
         given = labelled_images(source)
-        found = read_features(self.backbone, given.images, broken=broken, progress=progress)
+        found = read_features(self.backbone, given.images, broken=broken, progress=progress, team=self.team)
         x, y = found.x, np.array(given.labels)[found.rows]
         columns = columns_of(y, self.classifier.classes_)
         flagged = self._answerer().scores(x)[1] > THRESHOLD
@@ -110,7 +110,7 @@ class Predicting(ModelState):
         new = [given[row] for row in known.values()]
         if not new:
             raise InputError(f"all {len(given)} images were learned before: there is nothing to suggest")
-        found = read_features(self.backbone, new, broken=broken, progress=progress)
+        found = read_features(self.backbone, new, broken=broken, progress=progress, team=self.team)
         answerer = self._answerer()
         chosen = most_useful(found.x, answerer.scores(found.x)[0], count)
         batch = FeatureBatch(found.rows[chosen].tolist(), found.x[chosen], [])

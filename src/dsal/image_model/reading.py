@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dsal.backbones.backbone import Backbone
 from dsal.base.progress import OnProgress
 from dsal.data.images.decode import ImageSource, decode_batches
-from dsal.distributed import current
+from dsal.distributed import ALONE, Team
 from dsal.errors import FileFormatError
 from dsal.image_model.batches import FeatureBatch, graph_batches
 from dsal.image_model.graph import graph_of
@@ -73,6 +73,7 @@ def read_features(
     batch_size: int | None = None,
     workers: int | None = None,
     progress: OnProgress | None = None,
+    team: Team = ALONE,
 ) -> Features:
     """Return features of images in order; in distributed runs each rank reads a part, and all get all features.
 
@@ -83,11 +84,11 @@ def read_features(
         batch_size: images per batch in PyTorch; by default 8 on a CPU, whose caches hold no more, and 64 elsewhere.
         workers: number of threads; by default the number of processors, or half of it if PyTorch runs on the CPU.
         progress: called with (files done, total files) of this rank.
+        team: the processes that share the work.
 
     Raises:
         FileFormatError: a file cannot be read or, with ``broken="skip"``, none of them can.
     """
-    team = current()
     if batch_size is None:
         batch_size = 8 if backbone.feature_mean.device.type == "cpu" else 64
     share = team.share(len(images), unit=batch_size)  # whole batches: other batch sizes round differently

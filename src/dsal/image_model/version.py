@@ -62,6 +62,7 @@ class Version:
         if not self.meta:
             params = model.classifier.get_params(deep=False)
             model.classifier = DSALClassifier(**params)
+            model.classifier.team = model.team
             model.statistics = ClassStatistics.nothing(model.backbone.widths["stages"])
             model.reference, model.seen = NoveltyReference.nothing(), Seen()
             return
@@ -69,6 +70,7 @@ class Version:
         parts = {name: _copied(value) for name, value in current.items() if name.startswith(_EXPANSION)}
         parts |= part(self.arrays, "classifier")
         classifier = DSALClassifier()
+        classifier.team = model.team
         classifier_files.unpack(classifier, parts, self.meta, "the earlier version", model.classifier.device)
         model.classifier = classifier
         set_arrays(model, self.arrays)

@@ -193,7 +193,8 @@ def prepare(experiment: Experiment, progress: OnPreparing, team: Team = ALONE) -
             f"or use a set of features: {_listed(feature_set_names())}"
         )
     images, report = _load_images(experiment, progress, team), partial(progress, "features")
-    return settle(experiment, cached_features(backbone, images, features=experiment.features, progress=report))
+    found = cached_features(backbone, images, features=experiment.features, progress=report, team=team)
+    return settle(experiment, found)
 
 
 def settle(experiment: Experiment, data: FeatureSet | DataSet, start: Backbone | None = None) -> Setting:

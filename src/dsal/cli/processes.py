@@ -1,19 +1,33 @@
-"""Commands that several processes run together when ``torchrun`` starts them."""
+"""Commands that several processes run together when ``torchrun`` starts them.
+
+Only the command line knows a team that is not an argument: it joins the processes here, and passes the team down.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 from functools import wraps
-from typing import ParamSpec
+from typing import TYPE_CHECKING, ParamSpec
 
 from dsal.cli.limits import check_address_space
 from dsal.errors import InputError
 
+if TYPE_CHECKING:
+    from dsal.distributed import Team
+
 P = ParamSpec("P")
+_joined: list[Team] = []  # the team of the command that runs now, if it has several processes
 
 
-def together(command: Callable[P, None]) -> Callable[P, None]:
+def current_team() -> Team:
+    """Return the processes that run this command."""
+    from dsal.distributed import ALONE
+
+    return _joined[-1] if _joined else ALONE
+
+
+def multi_process(command: Callable[P, None]) -> Callable[P, None]:
     """Wrap a command so that all processes are joined while it runs; a single process runs it unchanged."""
 
     @wraps(command)
@@ -24,13 +38,17 @@ def together(command: Callable[P, None]) -> Callable[P, None]:
             return
         from dsal.distributed import joined
 
-        with joined():
-            command(*args, **kwargs)
+        with joined() as team:
+            _joined.append(team)
+            try:
+                command(*args, **kwargs)
+            finally:
+                _joined.pop()
 
     return run
 
 
-def alone(command: Callable[P, None]) -> Callable[P, None]:
+def single_process(command: Callable[P, None]) -> Callable[P, None]:
     """Wrap a command so that it is refused in several processes, which would not know of each other."""
 
     @wraps(command)
