@@ -16,7 +16,6 @@ from dsal.base.progress import Progress
 from dsal.cli.display import Display
 from dsal.data import Samples
 from dsal.errors import InputError
-from dsal.files.store import load_tensors, save_tensors
 from dsal.methods import METHODS, Method, Phase, State
 from dsal.protocol.experiment import Experiment, Setting, prepare
 from dsal.protocol.phases import PhaseProgress, PhaseResult
@@ -120,21 +119,6 @@ def test_time_of_a_phase_counts_what_was_learned_before_the_stop(setting: Settin
     first, *_ = run_experiment(setting, tmp_path, resume=True)
     assert isinstance(first.result, PhaseProgress)
     assert first.result.learn_seconds > last.result.learn_seconds > 0
-
-
-def test_a_state_of_before_goes_on_after_its_last_phase(setting: Setting, tmp_path: Path) -> None:
-    """Run folders of version 0.2 say nothing of the inside of a phase."""
-    steps = run_experiment(setting, tmp_path, checkpoint_seconds=0)
-    list(islice(steps, 13))  # phase 0, and its test
-    steps.close()
-    path = tmp_path / "state" / "seed0.safetensors"
-    arrays, facts = load_tensors(path)
-    del facts["inside"]
-    save_tensors(path, arrays, facts)
-    restored, first, *_ = run_experiment(setting, tmp_path, resume=True)
-    assert restored.restored
-    assert isinstance(first.result, PhaseProgress)
-    assert (first.result.phase, first.result.progress.done) == (1, BATCH)
 
 
 def test_the_bar_moves_inside_of_a_phase(setting: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
