@@ -10,7 +10,8 @@ import dsal.distributed
 
 PACKAGE = Path(dsal.__file__).parent
 LOOKED_UP = re.compile(
-    r"distributed import .*\b(current|joined)\b|\b(current_team|get_rank|get_world_size|is_initialized)\(|\bglobal \w*team"
+    r"distributed import .*\b(current|joined)\b|\b(current_team|get_rank|get_world_size|is_initialized)\("
+    r"|\bglobal \w*team"
     r"|[\"'](RANK|WORLD_SIZE)[\"']"
 )
 
