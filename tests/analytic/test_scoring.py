@@ -5,10 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.oracle import Array
 from torch import Tensor
 
 from dsal.analytic import scoring
-from dsal.analytic.expansion import Expansion, RandomProjection
+from dsal.analytic.activations import activations, resolve
+from dsal.analytic.expansion import Expansion, GaussianKernel, Product, RandomProjection
 from dsal.analytic.head import AnalyticHead
 from dsal.analytic.scoring import best_columns, logits
 from dsal.data.features.feature_set import FeatureSet
@@ -103,8 +107,119 @@ def test_what_float32_tells_apart_wrongly_is_decided_in_float64(sample: FeatureS
     np.testing.assert_array_equal(best_columns(head, sample.test_x, Lapack()), exact.argmax(1))
 
 
+def nearly_tied(size: int, classes: int, apart: float, seed: int = 0) -> Tensor:
+    """Weights whose columns differ by ``apart``, relative to their size."""
+    random = np.random.RandomState(seed)
+    return torch.from_numpy(random.standard_normal((size, 1)) + apart * random.standard_normal((size, classes)))
+
+
+def check_best(head: AnalyticHead, x: Array, backend: Backend | None = None) -> None:
+    """Check the best columns against float64's scores, where float64 itself can tell them apart."""
+    scores = logits(head, x, backend or Lapack())
+    two = np.sort(scores, axis=1)[:, -2:]
+    apart = two[:, 1] - two[:, 0] > 1e-13 * np.abs(scores).max(1) * len(head.main) ** 0.5
+    np.testing.assert_array_equal(best_columns(head, x, backend or Lapack())[apart], scores.argmax(1)[apart])
+    assert apart.any()
+
+
+@pytest.mark.parametrize("compensated", [False, True])
+def test_a_few_large_rows_among_many_small_ones(compensated: bool) -> None:
+    """What float32 can tell apart depends on the row, not on the other rows of the batch."""
+    random = np.random.RandomState(1)
+    x = 1e-2 * random.standard_normal((3397, 32))
+    x[::17] *= 1e6
+    weights = nearly_tied(256, 5, 1e-6)
+    head = head_of(RandomProjection.build(32, 256, 0, torch.empty(0)), weights, weights if compensated else None)
+    light = head.copied(torch.float32)(torch.from_numpy(x)).argmax(1).numpy()
+    exact = logits(head, x, Lapack()).argmax(1)
+    assert (light != exact)[::17].sum() > 20
+    check_best(head, x)
+    together = best_columns(head, x, Lapack())
+    for row in range(0, 3397, 170):
+        assert best_columns(head, x[row : row + 1], Lapack())[0] == together[row]
+
+
+SCALES = st.sampled_from([1e-45, 1e-39, 1e-25, 1e-16, 1e-8, 1e-3, 1.0, 30.0, 1e4, 1e9, 1e16, 1e25, 1e36, 1e38, 1e60])
+
+
+@settings(max_examples=80, deadline=None)
+@given(data=st.data())
+def test_the_best_columns_are_those_of_float64_for_any_mixture_of_scales(data: st.DataObject) -> None:
+    draw, seed = data.draw, data.draw(st.integers(0, 10**6))
+    random, n, d_in, size = np.random.RandomState(seed), draw(st.integers(33, 300)), *draw(st.sampled_from(SIZES))
+    x = random.standard_normal((n, d_in))
+    if draw(st.booleans()):
+        x = np.maximum(x, 0.0) + 0.1  # features of one sign, as a network's
+    x *= random.choice(draw(st.lists(SCALES, min_size=1, max_size=4)), n)[:, None]
+    if draw(st.booleans()):
+        x *= random.choice(draw(st.lists(st.sampled_from([1.0, 1e-3, 1e3]), min_size=1, max_size=3)), d_in)
+    expansion: Expansion = RandomProjection.build(d_in, size, seed, torch.empty(0))
+    if draw(st.booleans()) and np.abs(x).max() < 1e20:
+        expansion = GaussianKernel.build(d_in, size, seed, torch.from_numpy(random.standard_normal((size, d_in))))
+    apart = st.sampled_from([1.0, 1e-2, 1e-4, 1e-6, 1e-7, 1e-9])
+    main = nearly_tied(size, draw(st.integers(2, 6)), draw(apart), seed)
+    comp = draw(st.sampled_from([None, main, nearly_tied(size, main.shape[1], draw(apart), seed + 1)]))
+    head = AnalyticHead(
+        expansion,
+        main_activation=resolve(draw(st.sampled_from(activations.names()))),
+        main=main * draw(st.sampled_from([1.0, 1e-20, 1e-8, 1e8])),
+        activation=resolve(draw(st.sampled_from(["tanh", "sigmoid", "relu", "sine"]))),
+        comp=comp,
+        compensation=draw(st.sampled_from([0.0, 0.6, 100.0])),
+        classes=[],
+    )
+    scores = logits(head, x, Lapack())
+    two = np.sort(scores, axis=1)[:, -2:]
+    apart_in_float64 = two[:, 1] - two[:, 0] > 1e-12 * sizes_of(head, x)
+    best = best_columns(head, x, Lapack())
+    np.testing.assert_array_equal(best[apart_in_float64], scores.argmax(1)[apart_in_float64])
+
+
+SIZES = [(3, 8), (16, 40), (40, 16), (64, 300), (5, 1500)]
+
+
+def sizes_of(head: AnalyticHead, x: Array) -> Array:
+    """What float64's own rounding is relative to: the sizes of the terms of which a score is the sum (n,)."""
+    rows = torch.from_numpy(x)
+    z = head.expansion(rows)
+    spread = rows.norm(dim=1) * head.expansion.projection.norm() + z.norm(dim=1) + len(head.main) ** 0.5
+    weights = head.main.norm() + (0 if head.comp is None else head.compensation * head.comp.norm())
+    return (spread * weights).numpy()
+
+
+def test_what_has_no_bound_is_decided_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An activation or expansion from elsewhere, and products that are not those of float32."""
+
+    class Steep(RandomProjection):
+        def forward(self, features: Tensor, product: Product = torch.matmul) -> Tensor:
+            return 1e6 * super().forward(features, product)
+
+        rounding = Expansion.rounding
+
+    x, weights = np.random.RandomState(0).standard_normal((500, 8)), nearly_tied(64, 4, 1e-6)
+    projection = RandomProjection.build(8, 64, 0, torch.empty(0)).projection
+    check_best(head_of(Steep(projection), weights, None), x)
+    head = head_of(RandomProjection(projection), weights, None)
+    head.main_activation = lambda z: torch.sin(1e6 * z)
+    check_best(head, x)
+    products: list[torch.dtype] = []
+    backend = Lapack()
+    product = backend.product
+    monkeypatch.setattr(backend, "product", lambda a, b: products.append(a.dtype) or product(a, b))
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "medium")
+    best_columns(head_of(RandomProjection(projection), nearly_tied(64, 4, 1.0), None), x, backend)
+    assert products == [torch.float64] * 2
+
+
+@pytest.mark.parametrize("scale", [1e30, 1e37, 1e39, 1e100])
+def test_rows_beyond_float32_are_answered(scale: float, sample: FeatureSet) -> None:
+    expansion = RandomProjection.build(sample.test_x.shape[1], 64, 0, torch.empty(0))
+    head = head_of(expansion, nearly_tied(64, 7, 1.0), nearly_tied(64, 7, 1.0, seed=1))
+    check_best(head, scale * sample.test_x[:100].astype(np.float64))
+
+
 def test_few_rows_are_computed_twice(sample: FeatureSet, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where classes are well apart, float64 is for the probes alone: that is what makes it fast."""
+    """Where classes are well apart, hardly any row needs float64: that is what makes it fast."""
     expansion = RandomProjection.build(sample.test_x.shape[1], 256, 0, torch.empty(0))
     weights = torch.from_numpy(np.random.RandomState(0).standard_normal((256, 5)))
     backend, rows = Lapack(), []
@@ -112,11 +227,11 @@ def test_few_rows_are_computed_twice(sample: FeatureSet, monkeypatch: pytest.Mon
     monkeypatch.setattr(backend, "product", lambda a, b: rows.append(len(a)) or product(a, b))
     best = best_columns(head_of(expansion, weights, None), sample.test_x, backend)
     np.testing.assert_array_equal(best, head_of(expansion, weights, None)(torch.from_numpy(sample.test_x)).argmax(1))
-    assert 2 * 32 <= sum(rows) <= 2 * 40  # a product for the expansion and one for the scores
+    assert sum(rows) <= 2 * 10  # of 1,000 rows; a product for the expansion and one for the scores
     rows.clear()
     few = best_columns(head_of(expansion, weights, None), sample.test_x[:10], backend)
     np.testing.assert_array_equal(few, best[:10])
-    assert sum(rows) == 2 * 10  # all of them are probes
+    assert sum(rows) == 2 * 10  # a copy of the weights in float32 would not pay
 
 
 def test_of_equal_columns_the_first_is_the_best(sample: FeatureSet) -> None:

@@ -16,26 +16,36 @@ Activation: TypeAlias = Callable[[Tensor], Tensor]
 
 activations: Registry[Activation] = Registry("activation", group="dsal.activations")
 
-activations.register("celu")(functional.celu)
-activations.register("elu")(functional.elu)
-activations.register("gelu")(functional.gelu)
-activations.register("hardswish")(functional.hardswish)
-activations.register("leaky_relu")(functional.leaky_relu)
-activations.register("mish")(functional.mish)
-activations.register("relu")(torch.relu)
-activations.register("selu")(functional.selu)
-activations.register("sigmoid")(torch.sigmoid)
-activations.register("silu")(functional.silu)
-activations.register("sine")(torch.sin)
-activations.register("softplus")(functional.softplus)
-activations.register("softsign")(functional.softsign)
-activations.register("tanh")(torch.tanh)
 
-
-@activations.register("identity")
 def identity(z: Tensor) -> Tensor:
     """Return z."""
     return z
+
+
+_BUILT_IN: dict[str, tuple[Activation, float]] = {  # name: function, largest slope
+    "celu": (functional.celu, 1.0),
+    "elu": (functional.elu, 1.0),
+    "gelu": (functional.gelu, 1.13),
+    "hardswish": (functional.hardswish, 1.5),
+    "identity": (identity, 1.0),
+    "leaky_relu": (functional.leaky_relu, 1.0),
+    "mish": (functional.mish, 1.09),
+    "relu": (torch.relu, 1.0),
+    "selu": (functional.selu, 1.76),
+    "sigmoid": (torch.sigmoid, 0.25),
+    "silu": (functional.silu, 1.1),
+    "sine": (torch.sin, 1.0),
+    "softplus": (functional.softplus, 1.0),
+    "softsign": (functional.softsign, 1.0),
+    "tanh": (torch.tanh, 1.0),
+}
+for _name, (_function, _) in _BUILT_IN.items():
+    activations.register(_name)(_function)
+
+
+def slope_of(activation: Activation) -> float | None:
+    """Return the largest slope of an activation; None if it is not one of this package."""
+    return next((slope for function, slope in _BUILT_IN.values() if function is activation), None)
 
 
 def resolve(activation: str | Activation) -> Activation:

@@ -20,6 +20,7 @@ from dsal.base.registry import Registry
 from dsal.errors import InputError
 
 Product: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # a matrix product
+Rounding: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # see Expansion.rounding
 
 
 class Expansion(nn.Module, ABC):
@@ -52,6 +53,14 @@ class Expansion(nn.Module, ABC):
     def forward(self, features: Tensor, product: Product = torch.matmul) -> Tensor:
         """Return B(features) (n x d_B), for features (n x d_in). ``product`` is the matrix product to use."""
 
+    def rounding(self) -> Rounding | None:
+        """Return a function that estimates float32's error in B(F), or None (the default) to predict in float64.
+
+        Its arguments are features F (n x d_in) in float32 and the 2-norm of each row of B(F) (n,). It returns a
+        generous estimate of the 2-norm of each row's error (n,), in units of float32's rounding, 2**-24.
+        """
+        return None
+
     def fingerprint(self) -> str:
         """Return a hash of all numbers in the expansion: equal hashes mean equal expansions."""
         digest = hashlib.sha256(self.name.encode())
@@ -78,6 +87,10 @@ class RandomProjection(Expansion):
 
     def forward(self, features: Tensor, product: Product = torch.matmul) -> Tensor:
         return product(features, self.projection)
+
+    def rounding(self) -> Rounding:
+        size = self.projection.norm()
+        return lambda features, _: size * features.norm(dim=1)
 
 
 @expansions.register("gaussian")
@@ -116,3 +129,8 @@ class GaussianKernel(Expansion):
         products = product(features, self.projection)
         squared = -2.0 * products + (features**2).sum(1, keepdim=True) + (self.projection**2).sum(0)
         return torch.exp(squared.clamp_min(0.0) / (-2.0 * self.width**2))
+
+    def rounding(self) -> Rounding:
+        # an error e in a squared distance changes the kernel by the factor exp(-e / (2 width^2))
+        farthest, scale = (self.projection**2).sum(0).max(), 2.0 / self.width**2
+        return lambda features, sizes: ((features**2).sum(1) + farthest) * scale * sizes

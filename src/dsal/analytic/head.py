@@ -57,7 +57,10 @@ class AnalyticHead(nn.Module):
             product: the matrix product to use.
             apply: how to apply an activation; a plain call by default; ``activations.apply`` also checks it.
         """
-        z = self.expansion(features.to(self.main.dtype), product)
+        return self.scores(self.expansion(features.to(self.main.dtype), product), product, apply)
+
+    def scores(self, z: Tensor, product: Product = torch.matmul, apply: Apply | None = None) -> Tensor:
+        """Return the logits (n x classes) of expanded features z (n x d_B); arguments as in :meth:`forward`."""
         main = product(self._activated(self.main_activation, z, apply), self.main)
         if self.comp is None or not self.compensation:
             return main
