@@ -1,5 +1,6 @@
 """Zip archives of class folders: read as the folder would be, and refused with one line where they are not safe."""
 
+import tracemalloc
 from io import BytesIO
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
@@ -88,3 +89,20 @@ def test_sizes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(archive_module, "MOST_TOTAL", 90_000)
     with pytest.raises(FileFormatError, match="at most 90000 are read: split it"):
         read_files(path)
+
+
+def test_a_file_that_inflates_to_more_than_it_declares_is_not_inflated(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.zip"
+    with ZipFile(path, "w", ZIP_DEFLATED) as archive:
+        archive.writestr("a/x.png", bytes(50_000_000))
+    data = bytearray(path.read_bytes())
+    for signature, place in ((b"PK\x03\x04", 22), (b"PK\x01\x02", 24)):  # its size in both headers
+        at = data.index(signature) + place
+        data[at : at + 4] = (1000).to_bytes(4, "little")
+    path.write_bytes(data)
+    (image,) = archive_module.open_archive(path)
+    tracemalloc.start()
+    with pytest.raises(FileFormatError, match="damaged"):
+        image.read_bytes()
+    assert tracemalloc.get_traced_memory()[1] < 2_000_000
+    tracemalloc.stop()

@@ -1,4 +1,4 @@
-"""Decoding of images to pixels: any mode Pillow reads, upright, at one size, several at a time.
+"""Decoding of images to pixels: any mode, upright, at one size, several at a time.
 
 An image is a path, a file in a zip archive, the bytes of an image file, a Pillow image, or a uint8 array (h, w),
 (h, w, 3) or (h, w, 4). A file is decoded as a viewer would show it: rotated by its EXIF orientation, the first frame of
@@ -13,12 +13,12 @@ import stat
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cache, partial
-from importlib import import_module
+from functools import partial
 from importlib.util import find_spec
-from io import BytesIO
 from pathlib import Path, PurePath
+from threading import Lock
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,7 +26,9 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from dsal.base.arrays import as_array
+from dsal.data.images.formats import open_image
 from dsal.data.images.labelled_files import HEIF_HINT, HEIF_SUFFIXES
+from dsal.data.images.modes import eight_bits
 from dsal.data.images.zip_archive import ZipImage
 from dsal.errors import FileFormatError, InputError
 from dsal.files.store import check_readable
@@ -38,6 +40,8 @@ ImageSource: TypeAlias = "Path | ZipImage | bytes | Image.Image | Pixels"
 ChooseBox: TypeAlias = Callable[[int, int], tuple[int, int, int, int]]
 """(width, height) of an image -> left, upper, right and lower border of a part of it."""
 _ORIENTATION = 0x0112  # EXIF: above 4, width and height are swapped
+_SMALL = 2**22  # pixels of images that are decoded at the same time; larger ones take turns
+_LARGE = Lock()
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)  # opening a pipe must not block
 
 
@@ -87,7 +91,8 @@ def decode_image(
     """Read one image.
 
     Args:
-        source: a path, the bytes of an image file, a Pillow image, or uint8 pixels; files of any format Pillow reads.
+        source: a path, the bytes of an image file, a Pillow image, or uint8 pixels; formats as in
+            :data:`~dsal.data.images.formats.FORMATS`.
         size: side of the result in pixels.
         channels: 3 for colour, 1 for grey.
         crop: side of the square that is kept, as a fraction of the image's shorter side.
@@ -102,15 +107,20 @@ def decode_image(
     """
     name = str(source) if isinstance(source, Path | ZipImage) else name
     try:
-        with _opened(source) as image:
-            if max_pixels is not None and image.width * image.height > max_pixels:
-                raise FileFormatError(f"it has {image.width} x {image.height} pixels; at most {max_pixels} are read")
-            image.draft(image.mode, (2 * size, 2 * size))  # decodes a much larger JPEG at a fraction of its size
-            upright, mode = _eight_bits(image), "RGB" if channels == 3 else "L"
+        return _decoded(source, size, channels, crop, max_pixels)
+    except Exception as error:  # Pillow's readers raise any kind of exception on damaged data
+        reason = _reason(source, error)
+    raise FileFormatError(f"cannot read the image {name}: {reason}")  # without the frames that hold its pixels
+
+
+def _decoded(source: ImageSource, size: int, channels: int, crop: float, max_pixels: int | None) -> Pixels:
+    with _Opened(source, max_pixels) as image:
+        image.draft(image.mode, (2 * size, 2 * size))  # decodes a much larger JPEG at a fraction of its size
+        with _LARGE if image.width * image.height > _SMALL else nullcontext():
+            upright, mode = eight_bits(image), "RGB" if channels == 3 else "L"
             ImageOps.exif_transpose(upright, in_place=True)
             pixels = np.array(_square(upright if upright.mode == mode else upright.convert(mode), size, crop))
-    except Exception as error:  # Pillow's readers raise any kind of exception on damaged data
-        raise FileFormatError(f"cannot read the image {name}: {_reason(source, error)}") from error
+            upright.close()
     return pixels.reshape(size, size, channels).transpose(2, 0, 1)
 
 
@@ -120,7 +130,7 @@ def decode_crop(source: Path, size: int, channels: int, choose: ChooseBox, *, mi
     A JPEG is decoded at the smallest fraction (1/2, 1/4, 1/8) at which the part still has that many pixels.
 
     Args:
-        source: a file of any format Pillow reads.
+        source: a file of :data:`~dsal.data.images.formats.FORMATS`.
         size: side of the result in pixels.
         channels: 3 for colour, 1 for grey.
         choose: called with the width and height of the upright image.
@@ -133,28 +143,33 @@ def decode_crop(source: Path, size: int, channels: int, choose: ChooseBox, *, mi
         FileFormatError: see :func:`decode_image`.
     """
     try:
-        with _opened(_content(source)) as image:
-            width, height = image.size
-            orientation = image.getexif().get(_ORIENTATION, 1)
-            if orientation > 4:
-                width, height = height, width
-            left, upper, right, lower = choose(width, height)
-            reduction = min(right - left, lower - upper) // size
-            if reduction > 1:
-                image.draft(image.mode, (image.width // reduction, image.height // reduction))
-            upright = _eight_bits(image)
-            if orientation != 1:
-                upright = ImageOps.exif_transpose(upright)
-            mode = "RGB" if channels == 3 else "L"
-            if upright.mode != mode:
-                upright = upright.convert(mode)
-            x, y = upright.width / width, upright.height / height
-            box = (left * x, upper * y, right * x, lower * y)
-            part = upright.resize((size, size), Image.Resampling.BILINEAR, box=box)
-            if mirror:  # ten times as fast as a reversed copy in NumPy
-                part = part.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        return _cropped(source, size, channels, choose, mirror)
     except Exception as error:  # Pillow's readers raise any kind of exception on damaged data
-        raise FileFormatError(f"cannot read the image {source}: {_reason(source, error)}") from error
+        reason = _reason(source, error)
+    raise FileFormatError(f"cannot read the image {source}: {reason}")
+
+
+def _cropped(source: Path, size: int, channels: int, choose: ChooseBox, mirror: bool) -> Pixels:
+    with _Opened(_content(source)) as image:
+        width, height = image.size
+        orientation = image.getexif().get(_ORIENTATION, 1)
+        if orientation > 4:
+            width, height = height, width
+        left, upper, right, lower = choose(width, height)
+        reduction = min(right - left, lower - upper) // size
+        if reduction > 1:
+            image.draft(image.mode, (image.width // reduction, image.height // reduction))
+        upright = eight_bits(image)
+        if orientation != 1:
+            upright = ImageOps.exif_transpose(upright)
+        mode = "RGB" if channels == 3 else "L"
+        if upright.mode != mode:
+            upright = upright.convert(mode)
+        x, y = upright.width / width, upright.height / height
+        box = (left * x, upper * y, right * x, lower * y)
+        part = upright.resize((size, size), Image.Resampling.BILINEAR, box=box)
+        if mirror:  # ten times as fast as a reversed copy in NumPy
+            part = part.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     return np.asarray(part).reshape(size, size, channels)
 
 
@@ -228,16 +243,27 @@ def _gathered(results: Iterable[tuple[int, Callable[[], Pixels]]], size: int, ch
     return Decoded(rows, np.stack(images) if images else np.empty((0, channels, size, size), np.uint8), reasons)
 
 
-def _opened(source: ImageSource) -> Image.Image:
-    """Open an image, reading only the header of a file; a caller's own Pillow image stays open and unchanged."""
-    _register_heif()
-    if isinstance(source, Image.Image):
-        return source.copy()
-    if isinstance(source, np.ndarray):
-        return Image.fromarray(source)
-    if isinstance(source, ZipImage):
-        source = source.read_bytes()
-    return Image.open(BytesIO(source) if isinstance(source, bytes) else check_readable(source))
+class _Opened:
+    """An image, of whose file only the header has been read; at the end of the block its pixels are freed.
+
+    A caller's own Pillow image stays open and unchanged.
+    """
+
+    def __init__(self, source: ImageSource, max_pixels: int | None = None) -> None:
+        if isinstance(source, Image.Image):
+            self.image = source.copy()
+        elif isinstance(source, np.ndarray):
+            self.image = Image.fromarray(source)
+        elif isinstance(source, ZipImage):
+            self.image = open_image(source.read_bytes(), max_pixels)
+        else:
+            self.image = open_image(source if isinstance(source, bytes) else check_readable(source), max_pixels)
+
+    def __enter__(self) -> Image.Image:
+        return self.image
+
+    def __exit__(self, *_: object) -> None:
+        self.image.close()  # Pillow's own block only closes the file
 
 
 def _content(path: Path) -> bytes:
@@ -253,40 +279,6 @@ def _content(path: Path) -> bytes:
         return content
     finally:
         os.close(descriptor)
-
-
-@cache
-def _register_heif() -> None:
-    """Let Pillow read HEIC files if ``pillow-heif`` is installed."""
-    if find_spec("pillow_heif"):
-        import_module("pillow_heif").register_heif_opener()
-
-
-def _eight_bits(image: Image.Image) -> Image.Image:
-    """Return the image with 8 bits per channel and without transparency; EXIF data is kept."""
-    if image.mode.startswith("I;16") or image.mode in ("I", "F"):
-        return _scaled(image)
-    if "A" in image.getbands() or "transparency" in image.info:
-        colours = image.convert("RGBA")
-        white = Image.new("RGBA", colours.size, "white")
-        white.alpha_composite(colours)
-        white.info["exif"] = image.info.get("exif", b"")
-        return white
-    image.load()
-    return image
-
-
-def _scaled(image: Image.Image) -> Image.Image:
-    """Convert grey levels of 16 bits, or floating point in 0..1 or 0..255, to 8 bits."""
-    values = np.asarray(image, dtype=np.float64)
-    if image.mode == "F":
-        top = 1.0 if values.max(initial=0.0) <= 1.0 else 255.0
-    else:
-        top = 65535.0 if image.mode != "I" or values.max(initial=0) > 255 else 255.0
-    levels = np.nan_to_num(values * (255.0 / top)).clip(0, 255)
-    grey = Image.fromarray(np.rint(levels).astype(np.uint8))
-    grey.info["exif"] = image.info.get("exif", b"")
-    return grey
 
 
 def _square(image: Image.Image, size: int, crop: float) -> Image.Image:

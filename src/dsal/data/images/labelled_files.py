@@ -15,8 +15,8 @@ from dsal.errors import InputError, MissingDataError
 from dsal.files.store import check_readable
 
 SUFFIXES = frozenset(
-    {".avif", ".bmp", ".gif", ".ico", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm", ".png"}
-    | {".pnm", ".ppm", ".tga", ".tif", ".tiff", ".webp"}
+    {".avif", ".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".pnm", ".ppm"}
+    | {".tif", ".tiff", ".webp"}
 )
 """Suffixes of image files, in lower case."""
 

@@ -40,7 +40,8 @@ class ZipImage:
         if self.info.file_size > MOST_BYTES:
             raise FileFormatError(f"{self} has {self.info.file_size} bytes; an image may have at most {MOST_BYTES}")
         try:
-            return self.archive.read(self.info)
+            with self.archive.open(self.info) as file:
+                return file.read(self.info.file_size)  # not more than declared, and its checksum is checked
         except _DAMAGED as error:
             raise FileFormatError(f"{self} is damaged: {error}") from error
 
