@@ -36,6 +36,8 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).parents[2]
+TRAINED = ("pass", "il2a", "ssre", "given", "loss_of_a", "without_di", "without_re", "of_every", "boosted_n", "old_net")
+"""Parts of the names of tests that train a network, which takes seconds."""
 TARGETS: dict[str, tuple[str, ...]] = {
     "protocol/metrics": ("tests/protocol/test_metrics.py",),
     "image_model/novelty": ("tests/image_model/test_novelty.py",),
@@ -55,10 +57,23 @@ TARGETS: dict[str, tuple[str, ...]] = {
         "tests/analytic/test_auto.py",
         "tests/classifier/test_classifier.py",
     ),
+    "methods/network/kit/losses": (
+        *(f"tests/methods/test_{name}.py" for name in ("network_losses", "podnet", "prototypes", "foster", "eeil")),
+        *("-k", " and ".join(f"not {name}" for name in TRAINED)),
+    ),
+    "methods/network/kit/exemplars": ("tests/methods/test_network_losses.py",),
+    "methods/network/lucir": ("tests/methods/test_lucir.py",),
+    "methods/network/podnet": ("tests/methods/test_podnet.py", "tests/methods/test_lucir.py"),
+    "methods/network/bic": ("tests/methods/test_bic.py",),
 }
 """Modules under ``src/dsal``, and arguments for pytest: the tests that must notice, without those that take long."""
 LEARNER = ("learn_streams", "unlearn", "merge", "keep", "strength", "head", "logits", "outputs", "_main_blocks")
-PARTS = {"analytic/learner": tuple(f"Learner.{name} " for name in (*LEARNER, "_residue_blocks"))}
+PARTS = {
+    "analytic/learner": tuple(f"Learner.{name} " for name in (*LEARNER, "_residue_blocks")),
+    "methods/network/lucir": ("lucir_loss ", "LUCIR._begin "),
+    "methods/network/podnet": ("podnet_loss ", "PODNet._begin ", "_centres "),
+    "methods/network/bic": ("bic_loss ",),
+}
 """Where only a part of a module is mathematics: how the places of that part begin."""
 
 

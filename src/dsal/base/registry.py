@@ -7,8 +7,8 @@ and loaded if it is theirs.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Mapping
+from functools import cache, cached_property
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Generic, TypeVar, cast
 
@@ -24,6 +24,7 @@ class Registry(Generic[T]):
     Args:
         kind: what an entry is called in messages.
         group: group of entry points through which other packages add entries; None if they cannot.
+        find: returns functions that load more entries, by name; called once, when the first name is requested.
 
     >>> shapes: Registry[type] = Registry("shape")
     >>> @shapes.register("circle")
@@ -32,8 +33,10 @@ class Registry(Generic[T]):
     (True, ('circle',))
     """
 
-    def __init__(self, kind: str, group: str | None = None) -> None:
-        self.kind, self.group = kind, group
+    def __init__(
+        self, kind: str, group: str | None = None, *, find: Callable[[], Mapping[str, Callable[[], T]]] | None = None
+    ) -> None:
+        self.kind, self.group, self._find = kind, group, find
         self._entries: dict[str, T] = {}
         self._found: dict[str, list[EntryPoint]] | None = None
 
@@ -56,26 +59,31 @@ class Registry(Generic[T]):
             PluginError: it belongs to another package and cannot be loaded, or two packages claim the name.
         """
         plugins = self._plugins()
-        if not isinstance(name, str) or not (name in self._entries or name in plugins):
+        if not isinstance(name, str) or not (name in self._entries or name in self._own or name in plugins):
             raise UnknownNameError(self.kind, name, self.names())
         if name not in self._entries:
-            self._entries[name] = self._load(name, plugins[name])
+            self._entries[name] = self._own[name]() if name in self._own else self._load(name, plugins[name])
         return self._entries[name]
 
     def names(self) -> tuple[str, ...]:
         """Return all names, sorted."""
-        return tuple(sorted({*self._entries, *self._plugins()}))
+        return tuple(sorted({*self._entries, *self._own, *self._plugins()}))
 
     def name_of(self, entry: object) -> str | None:
         """Return the name of a registered or loaded entry; None if it has none."""
         return next((name for name in sorted(self._entries) if self._entries[name] is entry), None)
+
+    @cached_property
+    def _own(self) -> Mapping[str, Callable[[], T]]:
+        """Functions that load the entries that are found rather than registered, by name."""
+        return {} if self._find is None else self._find()
 
     def _plugins(self) -> dict[str, list[EntryPoint]]:
         """Return other packages' entry points by name; warn about those whose names are taken and ignore them."""
         if self._found is None:
             self._found = {}
             for point in _installed().select(group=self.group) if self.group else ():
-                if point.name in self._entries:
+                if point.name in self._entries or point.name in self._own:
                     warnings.warn(
                         f"{_origin(point)} offers a {self.kind} {point.name!r}, a name that dsal already uses: "
                         "it is ignored",

@@ -70,6 +70,10 @@ class Method(ABC):
     :class:`~dsal.methods.FeatureMethod` is the short form for methods on arrays of features.
     """
 
+    name: ClassVar[str] = ""
+    """The name that chooses the method; a method of another package has that of its entry point."""
+    title: ClassVar[str] = ""
+    """The name as its authors spell it, for tables and figures; ``name`` if empty."""
     inputs: ClassVar[Literal["features", "images"]]
     takes_returning_classes: ClassVar[bool] = False
     """Whether a class of an earlier phase may return with more samples."""

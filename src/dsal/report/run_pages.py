@@ -9,21 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from dsal.errors import InputError
-from dsal.protocol.paper_numbers import TABLE_1
+from dsal.methods import METHODS
 from dsal.protocol.results import kept_tests, read_results
 
-_METHODS = {
-    "air": "AIR",
-    "fecam": "FeCAM",
-    "fetril-fc": "FeTrIL-fc",
-    "gkeal": "GKEAL",
-    "ivoro-d": "iVoro-D",
-    "ivoro-n": "iVoro-N",
-    "ncm": "NCM",
-    "ranpac": "RanPAC",
-    "slda": "SLDA",
-    **{result.method.lower(): result.method for result in TABLE_1},
-}
 _DATASETS = {
     "cifar10": "CIFAR-10",
     "cifar100": "CIFAR-100",
@@ -128,7 +116,8 @@ def method_title(name: str) -> str:
     >>> method_title("ds-al"), method_title("fecam"), method_title("mine")
     ('DS-AL', 'FeCAM', 'mine')
     """
-    return _METHODS.get(name, name)
+    method = METHODS.get(name) if name in METHODS.names() else None
+    return method.title if method is not None and method.name == name and method.title else name
 
 
 def dataset_title(name: str) -> str:

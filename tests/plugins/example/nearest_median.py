@@ -1,4 +1,4 @@
-"""The class whose median is nearest: a method for dsal, in a package of its own."""
+"""The class whose median is nearest: a method for dsal."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -12,6 +12,9 @@ from dsal.methods import ArrayMethod, keeps
 
 class NearestMedian(ArrayMethod):
     """Scores -|x - median_c|, by the norm of order 1 or 2."""
+
+    name = "nearest-median"
+    title = "Nearest median"  # in tables and figures
 
     learned = keeps(medians_=Array("float64", ("classes", "features")))  # its whole memory
     trials = ({"order": 1}, {"order": 2})  # what `dsal compare` tries out, defaults first

@@ -18,6 +18,9 @@ class ACIL(Analytic):
         seed: seed of the expansion.
     """
 
+    name = "acil"
+    title = "ACIL"
+
     seed_varies = "the random expansion"
     trials = tuple({"gamma": value} for value in (0.1, 0.01, 1.0, 10.0, 100.0, 1000.0))
 

@@ -43,6 +43,9 @@ class AIR(ArrayMethod):
         seed: seed of the expansion.
     """
 
+    name = "air"
+    title = "AIR"
+
     learned = keeps(counts_=COUNTS, projection_=PROJECTION, gram_=GRAM, targets_=TARGETS)
     seed_varies = "the random expansion"
     trials = tuple({"gamma": value} for value in (0.1, 0.01, 1.0, 10.0, 100.0, 1000.0))

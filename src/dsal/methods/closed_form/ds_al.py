@@ -26,6 +26,9 @@ class DSAL(Analytic):
         seed: seed of the expansion.
     """
 
+    name = "ds-al"
+    title = "DS-AL"
+
     seed_varies = "the random expansion"
     trials = tuple(
         {"compensation": c, "gamma": gamma}

@@ -34,6 +34,9 @@ class FeCAM(ArrayMethod):
         off_diagonal: b.
     """
 
+    name = "fecam"
+    title = "FeCAM"
+
     learned = keeps(
         floor_=Kept("float64", ("features",), high=0),
         counts_=COUNTS,

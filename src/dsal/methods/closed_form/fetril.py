@@ -78,6 +78,9 @@ class FeTrIL(_FeTrIL):
         penalty: C of the machines; larger means less regularisation.
     """
 
+    name = "fetril"
+    title = "FeTrIL"
+
     trials = tuple({"penalty": value} for value in (1.0, 0.01, 0.03, 0.1, 0.3, 3.0))
 
     def __init__(self, *, penalty: float = 1.0) -> None:
@@ -110,6 +113,9 @@ class FeTrILFC(_FeTrIL):
         weight_decay: L2 penalty of weights and bias.
         seed: seed of the order of samples.
     """
+
+    name = "fetril-fc"
+    title = "FeTrIL-fc"
 
     seed_varies = "the order of samples"
     trials = tuple(

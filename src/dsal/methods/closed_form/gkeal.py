@@ -23,6 +23,9 @@ class GKEAL(Analytic):
         seed: seed of the choice of centres.
     """
 
+    name = "gkeal"
+    title = "GKEAL"
+
     seed_varies = "the choice of centres"
     trials = tuple(
         {"gamma": gamma, "width": width}

@@ -88,6 +88,9 @@ class IVoroN(_IVoro):
             standardised ones.
     """
 
+    name = "ivoro-n"
+    title = "iVoro-N"
+
     parametrised, divided = True, False
     takes_returning_classes = True
     trials = tuple({"power": value} for value in (0.6, 0.4, 0.5, 0.7, 0.85, 1.0))
@@ -103,6 +106,9 @@ class IVoroD(_IVoro):
         penalty: ridge penalty on the weights of a local head.
     """
 
+    name = "ivoro-d"
+    title = "iVoro-D"
+
     parametrised, divided = False, True
     trials = tuple({"penalty": value} for value in (1e-3, 1e-4, 3e-4, 3e-3, 1e-2, 1e-1))
 
@@ -117,6 +123,9 @@ class IVoroND(_IVoro):
         power: p, as in iVoro-N; the local heads use the untransformed features.
         penalty: ridge penalty on the weights of a local head.
     """
+
+    name = "ivoro-nd"
+    title = "iVoro-ND"
 
     parametrised, divided = True, True
     trials = tuple(

@@ -61,6 +61,9 @@ class JointRidge(_Joint):
         seed: seed of the expansion.
     """
 
+    name = "joint-ridge"
+    title = "Joint ridge"
+
     learned = keeps(**SAMPLES)
     seed_varies = "the random expansion"
     trials = tuple({"gamma": value} for value in (0.1, 0.01, 1.0, 10.0, 100.0, 1000.0))
@@ -91,6 +94,9 @@ class JointLogistic(_Joint):
     Args:
         penalty: scikit-learn's C; larger means less regularisation.
     """
+
+    name = "joint-logistic"
+    title = "Joint logistic"
 
     learned = keeps(**SAMPLES, weights_=MEANS, bias_=Kept("float64", ("classes",)))
     trials = tuple({"penalty": value} for value in (1.0, 0.001, 0.01, 0.1, 0.3, 10.0))

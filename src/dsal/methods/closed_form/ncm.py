@@ -21,6 +21,9 @@ class NCM(ArrayMethod):
         metric: ``euclidean`` or ``cosine``.
     """
 
+    name = "ncm"
+    title = "NCM"
+
     learned = keeps(counts_=COUNTS, means_=MEANS)
     takes_returning_classes = True
     trials = ({"metric": "euclidean"}, {"metric": "cosine"})

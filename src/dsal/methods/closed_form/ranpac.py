@@ -42,6 +42,9 @@ class RanPAC(ArrayMethod):
         seed: seed of P and of the split.
     """
 
+    name = "ranpac"
+    title = "RanPAC"
+
     learned = keeps(projection_=PROJECTION, gram_=GRAM, targets_=TARGETS, penalty_=Kept("float64", (), low=0))
     takes_returning_classes = True
     seed_varies = "the random projection and the split that chooses the penalty"

@@ -22,6 +22,9 @@ class SGDHead(ArrayMethod):
         seed: seed of the order of samples.
     """
 
+    name = "sgd-head"
+    title = "SGD head"
+
     learned = keeps(weights_=LINEAR)
     takes_returning_classes = True
     seed_varies = "the order of samples"

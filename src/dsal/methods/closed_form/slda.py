@@ -25,6 +25,9 @@ class SLDA(ArrayMethod):
         shrinkage: e.
     """
 
+    name = "slda"
+    title = "SLDA"
+
     learned = keeps(counts_=COUNTS, means_=MEANS, covariance_=Kept("float64", ("features", "features")))
     takes_returning_classes = True
     trials = tuple({"shrinkage": value} for value in (1e-4, 1e-2, 0.1, 0.3, 0.6, 0.9))

@@ -143,7 +143,13 @@ class AANets(ReplayMethod):
 class LUCIRAANets(LUCIR, AANets):
     """LUCIR on a stable and a plastic network; see :class:`AANets` and :class:`~dsal.methods.network.lucir.LUCIR`."""
 
+    name = "lucir-aanets"
+    title = "LUCIR + AANets"
+
 
 @dataclass(kw_only=True, eq=False)
 class PODNetAANets(PODNet, AANets):
     """PODNet on a stable and a plastic network; see :class:`AANets` and :class:`PODNet`."""
+
+    name = "podnet-aanets"
+    title = "PODNet + AANets"

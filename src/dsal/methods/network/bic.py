@@ -40,6 +40,9 @@ class BiC(ReplayMethod):
         shift_penalty: weight of b^2 / 2.
     """
 
+    name = "bic"
+    title = "BiC"
+
     epochs: int = 250
     milestones: tuple[float, ...] = (0.4, 0.6, 0.8)
     weight_decay: float = 2e-4

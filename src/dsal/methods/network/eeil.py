@@ -33,6 +33,9 @@ class EEIL(ReplayMethod):
         tune_lr: learning rate on the balanced set.
     """
 
+    name = "eeil"
+    title = "EEIL"
+
     epochs: int = 40
     milestones: tuple[float, ...] = (0.25, 0.5, 0.75)
     weight_decay: float = 1e-4

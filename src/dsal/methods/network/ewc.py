@@ -29,6 +29,9 @@ class EWC(NetworkMethod):
         fisher_batch: images whose gradients are averaged before they are squared.
     """
 
+    name = "ewc"
+    title = "EWC"
+
     strength: float = 1000.0
     clip: float = 1e-4
     fisher_batch: int = 128

@@ -15,5 +15,8 @@ from dsal.methods.network.kit.network_method import NetworkMethod
 class Finetune(NetworkMethod):
     """Cross-entropy over the classes of the phase."""
 
+    name = "finetune"
+    title = "Fine-tuning"
+
     def loss(self, now: Output, before: Output | None, labels: Tensor, known: int) -> Tensor:
         return new_cross_entropy(now.logits, labels, known)

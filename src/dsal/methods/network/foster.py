@@ -89,6 +89,9 @@ class FOSTER(ReplayMethod):
         answer: which network predicts, ``compressed`` (as in the paper) or ``boosted`` (as in the published code).
     """
 
+    name = "foster"
+    title = "FOSTER"
+
     epochs: int = 170
     base_epochs: int | None = 200
     milestones: tuple[float, ...] = ()

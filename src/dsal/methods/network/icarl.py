@@ -25,6 +25,9 @@ class ICaRL(ReplayMethod):
         temperature: T.
     """
 
+    name = "icarl"
+    title = "iCaRL"
+
     classifier: Classifier = "nme"
     strength: float = 1.0
     temperature: float = 2.0

@@ -65,6 +65,9 @@ class IL2A(PrototypeMethod):
         ratio: scale of the covariance of a class.
     """
 
+    name = "il2a"
+    title = "IL2A"
+
     rounds: int = 4
     alpha: float = 20.0
     ratio: float = 2.5

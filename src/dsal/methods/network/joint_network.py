@@ -16,6 +16,9 @@ from dsal.methods.network.kit.network_method import NetworkMethod
 class JointNetwork(NetworkMethod):
     """Cross-entropy over all classes so far, on all images so far, starting from the network of the previous phase."""
 
+    name = "joint-network"
+    title = "Joint training"
+
     def _memory(self) -> Exemplars:
         return Exemplars(None)
 

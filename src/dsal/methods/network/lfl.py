@@ -23,6 +23,9 @@ class LFL(NetworkMethod):
         strength: weight of the feature distance; 1.6e-3 as in the paper.
     """
 
+    name = "lfl"
+    title = "LFL"
+
     strength: float = 1.6e-3
 
     has_teacher = True

@@ -31,6 +31,9 @@ class LUCIR(ReplayMethod):
         negatives: number of new classes that an old sample is ranked against.
     """
 
+    name = "lucir"
+    title = "LUCIR"
+
     strength: float = 5.0
     ranking: float = 1.0
     margin: float = 0.5

@@ -23,6 +23,9 @@ class LwF(NetworkMethod):
         temperature: T.
     """
 
+    name = "lwf"
+    title = "LwF"
+
     strength: float = 3.0
     temperature: float = 2.0
 

@@ -35,6 +35,9 @@ class Mnemonics(LUCIR):
         pixel_lr: learning rate of the normalised pixels.
     """
 
+    name = "mnemonics"
+    title = "Mnemonics"
+
     pixel_epochs: int = 1
     pixel_lr: float = 1e-5
 

@@ -57,6 +57,9 @@ class OnlineLUCIR(LUCIR):
         held_out: fraction of the exemplars of a class to compute rewards on, with as many images of each new class.
     """
 
+    name = "online-lucir"
+    title = "Online LUCIR"
+
     feature_weights: tuple[float, ...] = (1.0, 0.0, 0.1, 0.5, 10.0)
     logit_weights: tuple[float, ...] = (0.0, 0.1, 0.5, 1.0, 10.0)
     rates: tuple[float, ...] = (0.1, 0.05)

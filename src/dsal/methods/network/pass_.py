@@ -34,6 +34,9 @@ class PASS(PrototypeMethod):
     Source: the published code (CVPR21_PASS, ``PASS.py``).
     """
 
+    name = "pass"
+    title = "PASS"
+
     def __post_init__(self) -> None:
         super().__post_init__()
         self._radius = torch.zeros((), device=self._device)

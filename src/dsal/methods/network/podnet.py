@@ -40,6 +40,9 @@ class PODNet(ReplayMethod):
         tune_lr: learning rate on the balanced set.
     """
 
+    name = "podnet"
+    title = "PODNet"
+
     milestones: tuple[float, ...] = ()
     proxies: int = 10
     spatial: float = 3.0

@@ -34,6 +34,9 @@ class REWC(EWC):
             1 / (lr strength), where one SGD step leads straight back to the old weight.
     """
 
+    name = "r-ewc"
+    title = "R-EWC"
+
     clip: float = 1e-2
 
     def __post_init__(self) -> None:

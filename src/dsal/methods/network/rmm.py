@@ -147,9 +147,15 @@ class RMM(ReplayMethod):
 class ICaRLRMM(RMM, ICaRL):
     """iCaRL with managed memory; see :class:`RMM` and :class:`~dsal.methods.network.icarl.ICaRL`."""
 
+    name = "icarl-rmm"
+    title = "iCaRL + RMM"
+
     class_shares: tuple[float, ...] = (0.0, 0.0, 0.1, 0.1, 0.1, 0.0)
 
 
 @dataclass(kw_only=True, eq=False)
 class PODNetAANetsRMM(RMM, PODNetAANets):
     """PODNet with AANets and managed memory; see :class:`RMM` and :class:`PODNetAANets`."""
+
+    name = "rmm"
+    title = "RMM"

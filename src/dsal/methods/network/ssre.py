@@ -59,6 +59,9 @@ class SSRE(PrototypeMethod):
     (PyCIL's version stops it).
     """
 
+    name = "ssre"
+    title = "SSRE"
+
     epochs: int = 60
     base_epochs: int | None = 100
     batch_size: int = 128
