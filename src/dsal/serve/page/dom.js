@@ -20,6 +20,8 @@ export function h(tag, properties = {}, ...children) {
 const PATHS = {
   plus: "M12 5v14M5 12h14",
   back: "M15 5l-7 7 7 7",
+  down: "M5 9l7 7 7-7",
+  eye: "M2 12c3-5 6-7 10-7s7 2 10 7c-3 5-6 7-10 7s-7-2-10-7zM12 9a3 3 0 1 0 0 6 3 3 0 0 0 0-6",
   undo: "M8 5L4 9l4 4M4 9h9a6 6 0 0 1 0 12h-3",
   camera: "M4 8h3l2-3h6l2 3h3v11H4zM12 10.5a3 3 0 1 0 0 6 3 3 0 0 0 0-6",
   image: "M4 5h16v14H4zM4 16l5-5 4 4 3-3 4 4M15.5 9.2h.01",

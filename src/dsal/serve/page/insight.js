@@ -4,6 +4,7 @@ import { predict } from "./api.js";
 import { activity, toast } from "./dialog.js";
 import { h, icon, percent, plural, show } from "./dom.js";
 import { chosen, dropped, folderOf, prepare } from "./files.js";
+import { testResult } from "./tested.js";
 
 const AT_ONCE = 8;
 
@@ -19,7 +20,7 @@ export function insightPanel(project) {
       panel,
       h("h2", {}, "How well does it work?"),
       h("div", { class: "columns" }, leftOut(facts), test),
-      h("p", { class: "quiet" }, `${size} · ${facts.backbone} · d_B ${facts.expansion_size}`),
+      h("p", { class: "quiet" }, `${size} · ${facts.backbone} · width ${facts.expansion_size}`),
     );
   };
   return { panel, draw };
@@ -50,7 +51,7 @@ function leftOut(facts) {
   );
 }
 
-const table = (rows) =>
+export const table = (rows) =>
   h(
     "div",
     { class: "bars plain-bars" },
@@ -100,16 +101,13 @@ function heldOut(project) {
 async function run(project, found, result) {
   show(result);
   const { bar, signal } = activity("Testing", { max: found.length, place: result });
-  const counts = new Map();
-  const confused = new Map();
-  const totals = { right: 0, known: 0, knownFlagged: 0, unknown: 0, unknownFlagged: 0, broken: 0 };
-  const classes = new Set(project.labels());
+  const tested = [];
   try {
     for (let start = 0; start < found.length; start += AT_ONCE) {
       const part = found.slice(start, start + AT_ONCE);
       const ready = await Promise.all(part.map(({ file }) => prepare(file)));
       const answers = await predict(project.name, ready.map(({ blob }) => blob), signal);
-      part.forEach(({ path }, index) => count(folderOf(path), answers[index], classes, counts, confused, totals));
+      part.forEach(({ path }, index) => tested.push({ path, label: folderOf(path), thumb: ready[index].thumb, answer: answers[index] }));
       bar.value = start + part.length;
     }
   } catch (error) {
@@ -117,33 +115,5 @@ async function run(project, found, result) {
     if (error.name !== "AbortError") toast(error.message, "failed");
     return;
   }
-  const sorted = [...confused].map(([key, images]) => [...JSON.parse(key), images]).sort((a, b) => b[2] - a[2]);
-  show(
-    result,
-    totals.known > 0 && h("p", { class: "big", id: "held-out-accuracy" }, percent(totals.right / totals.known), h("span", { class: "quiet" }, ` of ${plural(totals.known, "image")} recognised correctly`)),
-    table([...counts].map(([label, [right, images]]) => [label, right, images])),
-    sorted.length > 0 && h("h4", {}, "Most often confused"),
-    pairs(sorted),
-    totals.known > 0 && h("p", { class: "quiet" }, `${totals.knownFlagged} of ${totals.known} images of known classes were flagged as none of these.`),
-    totals.unknown > 0 && h("p", { class: "quiet" }, `${totals.unknownFlagged} of ${totals.unknown} images of classes never taught were flagged as none of these.`),
-    totals.broken > 0 && h("p", { class: "quiet" }, `${plural(totals.broken, "image")} could not be read.`),
-  );
-}
-
-function count(label, answer, classes, counts, confused, totals) {
-  if (answer.error) {
-    totals.broken++;
-  } else if (!classes.has(label)) {
-    totals.unknown++;
-    totals.unknownFlagged += answer.novel;
-  } else {
-    const right = answer.label === label;
-    const [before, images] = counts.get(label) ?? [0, 0];
-    counts.set(label, [before + right, images + 1]);
-    totals.known++;
-    totals.right += right;
-    totals.knownFlagged += answer.novel;
-    const key = JSON.stringify([label, answer.label]);
-    if (!right) confused.set(key, (confused.get(key) ?? 0) + 1);
-  }
+  testResult(project, tested, result);
 }

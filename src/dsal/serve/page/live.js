@@ -1,4 +1,5 @@
-// Try a model: predictions for the camera or dropped images, with a bar per class and one for "none of these".
+// Try a model: predictions for the camera or dropped images, with bars for the most likely classes and a line for
+// "none of these"; a wrong prediction is corrected by naming the right class.
 
 import { predict } from "./api.js";
 import { attach, detach, frame } from "./camera.js";
@@ -7,12 +8,17 @@ import { h, hueOf, icon, percent, plural, show } from "./dom.js";
 import { chosen, dropped, prepare } from "./files.js";
 
 const MOST_PICTURES = 60;
-const THRESHOLD = 0.95; // novelty above which an image probably belongs to none of the classes
+const MOST_SCORES = 1000; // that the server sends for an image
+const MOST_BARS = 5; // with more classes, only the most likely ones, the best first, until all are asked for
 
-export function livePanel(name, labels) {
+/** The panel of a model; ``project`` has its name, its labels, and the functions teach(items) and refresh(). */
+export function livePanel(project) {
+  const { name, labels } = project;
   const view = h("div", { class: "view" });
   const verdict = h("p", { class: "verdict", "aria-live": "polite" });
   const bars = h("div", { class: "bars" });
+  const more = h("button", { class: "plain", id: "all-bars", onclick: () => ((all = !all), arrange()) });
+  const correction = h("div", { class: "row correction", hidden: true });
   const strip = h("div", { class: "strip" });
   const picker = h("input", { type: "file", multiple: true, accept: "image/*,.zip", class: "hidden", tabindex: "-1", "aria-hidden": "true", id: "try-files" });
   const cameraButton = h("button", { id: "live", onclick: () => (running ? stop() : start()) });
@@ -23,11 +29,16 @@ export function livePanel(name, labels) {
     h("h2", {}, "Try"),
     view,
     strip,
-    verdict,
-    bars,
     h("div", { class: "row" }, cameraButton, filesButton, picker),
+    verdict,
+    correction,
+    bars,
+    more,
   );
   let running = false;
+  let all = false; // whether every class has a bar on the page
+  let stale = null; // a refresh under way
+  let shown = null; // the image that the verdict is about, and its prediction
   let facts = null;
   let rows = null;
   let files = []; // being classified
@@ -43,8 +54,9 @@ export function livePanel(name, labels) {
     try {
       await attach(video);
       while (running) {
-        const [answer] = await predict(name, [await frame(video)]);
-        if (running && !answer.error) tell(answer);
+        const blob = await frame(video);
+        const [answer] = await predict(name, [blob]);
+        if (running && !answer.error) tell({ file: blob, answer });
         await new Promise((resolve) => setTimeout(resolve, 60));
       }
     } catch (error) {
@@ -79,7 +91,7 @@ export function livePanel(name, labels) {
           toast(`${file.name || "The image"}: ${answer.error}`, "failed");
           continue;
         }
-        const picture = { url: URL.createObjectURL(file), thumb, answer };
+        const picture = { file, url: URL.createObjectURL(file), thumb, answer };
         pictures.push(picture);
         if (files.length > 1) strip.append((picture.button = small(picture)));
         if (pictures.length === 1) choose(picture);
@@ -103,7 +115,7 @@ export function livePanel(name, labels) {
   function choose(picture) {
     show(view, h("img", { src: picture.url, alt: "The image being classified" }));
     for (const { button } of pictures) button?.setAttribute("aria-pressed", String(button === picture.button));
-    tell(picture.answer);
+    tell(picture);
   }
 
   function clear() {
@@ -114,16 +126,53 @@ export function livePanel(name, labels) {
     files = [];
     show(strip);
     show(verdict);
+    shown = null;
+    correction.hidden = true;
   }
 
-  function tell(answer) {
+  function tell(picture) {
+    const { answer } = picture;
     const scores = new Map(answer.top_k.map(({ label, score }) => [label, score]));
-    if (labels().some((label) => !scores.has(label)) || !rows) return;
+    if (!rows || [...scores.keys()].some((label) => !rows.has(label)) || scores.size < Math.min(rows.size, MOST_SCORES)) {
+      stale ??= project.refresh().finally(() => (stale = null)); // the model has changed since the page was drawn
+      return;
+    }
+    shown = picture;
     for (const [label, row] of rows) set(row, scores.get(label) ?? 0, !answer.novel && label === answer.label);
-    if (answer.novelty !== null) set(strange, answer.novelty, answer.novel, answer.novel ? "yes" : "no");
+    if (answer.novelty !== null) set(strange, answer.novel ? 1 : 0, answer.novel, answer.novel ? "yes" : "no");
     const text = answer.novel ? "None of these" : answer.label;
     if (verdict.textContent !== text) show(verdict, text);
     verdict.classList.toggle("novel", answer.novel);
+    correction.hidden = false;
+    arrange();
+  }
+
+  /** Put the bars in order: as taught if they are few, else the most likely first. */
+  function arrange() {
+    const many = rows.size > MOST_BARS;
+    const ranked = many && shown ? shown.answer.top_k.map(({ label }) => label) : [...rows.keys()];
+    const wanted = all || !many ? ranked : ranked.slice(0, MOST_BARS);
+    show(bars, wanted.map((label) => rows.get(label).element), facts && strange.element);
+    more.hidden = !many;
+    show(more, all ? "Show the five most likely" : `Show all ${plural(rows.size, "class", "classes")}`);
+  }
+
+  /** A menu of all classes under the verdict: the chosen one is taught with the image that is shown. */
+  function drawCorrection() {
+    const options = [...labels()].sort((a, b) => a.localeCompare(b)).map((label) => h("option", { value: label }, label));
+    const choice = h(
+      "select",
+      { id: "correct", "aria-label": "Wrong? Teach what it is" },
+      h("option", { value: "" }, "Wrong? It is …"),
+      options,
+    );
+    choice.addEventListener("change", async () => {
+      const label = choice.value;
+      const { file } = shown ?? {};
+      choice.value = "";
+      if (label && file) await project.teach([{ label, file }]);
+    });
+    show(correction, choice);
   }
 
   function set(row, value, best, text = percent(value)) {
@@ -140,7 +189,7 @@ export function livePanel(name, labels) {
     return { element: line, fill, value };
   }
   const strange = makeRow("none of these", "0", "strange");
-  strange.element.title = `How unusual it looks: above ${100 * THRESHOLD}% it probably belongs to none of the classes`;
+  strange.element.title = "Whether it looks more unusual than 95% of the images it has learned";
 
   function resting() {
     const none = !facts;
@@ -161,6 +210,8 @@ export function livePanel(name, labels) {
     for (const row of rows.values()) set(row, 0, false, "");
     set(strange, 0, false, "");
     show(verdict);
+    shown = null;
+    correction.hidden = true;
   }
 
   function button() {
@@ -191,7 +242,8 @@ export function livePanel(name, labels) {
       facts = fresh;
       rows = new Map(labels().map((label, index) => [label, makeRow(label, hueOf(index))]));
       if (!running) blank();
-      show(bars, [...rows.values()].map((row) => row.element), facts && strange.element);
+      drawCorrection();
+      arrange();
       if (!running && (first || !files.length)) resting();
       if (!running && files.length) look(files);
       button();

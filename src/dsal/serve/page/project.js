@@ -1,6 +1,6 @@
 // The screen of one model: teach its classes on the left, try it on the right.
 
-import { download, drop, info, listModels, remove, rename, undo } from "./api.js";
+import { download, drop, Failure, info, listModels, remove, rename, undo } from "./api.js";
 import { classCard, newClassCard } from "./classes.js";
 import { activity, ask, confirm, menu, toast } from "./dialog.js";
 import { bytes, h, hueOf, icon, show } from "./dom.js";
@@ -9,23 +9,42 @@ import { insightPanel } from "./insight.js";
 import { livePanel } from "./live.js";
 import { remember, teach } from "./teach.js";
 
-// Sessions by model, since the page was opened: thumbnails by class, earlier thumbnails for undo, and classes that
-// have no images yet.
+const FOLD = 20; // from so many classes on, cards are folded and can be searched
+
+// Sessions by model, since the page was opened: thumbnails by class, earlier thumbnails for undo, and cards that were
+// unfolded. Classes that have no images yet are kept by the tab, so that they survive a reload.
 const sittings = new Map();
+const KEY = (name) => `dsal-classes-${name}`;
+const savedDrafts = (name) => JSON.parse(sessionStorage.getItem(KEY(name)) ?? "[]");
+
+/** Whether this tab has started a model of that name. */
+export const isStarted = (name) => sessionStorage.getItem(KEY(name)) !== null;
+
+/** Remember that this tab has started a model of that name. */
+export const begin = (name) => sessionStorage.setItem(KEY(name), "[]");
 
 export async function projectScreen(name, main, head) {
-  const sitting = sittings.get(name) ?? { thumbs: new Map(), past: [], drafts: [] };
+  const sitting = sittings.get(name) ?? { thumbs: new Map(), past: [], drafts: savedDrafts(name), unfolded: new Set() };
   sittings.set(name, sitting);
   let facts = null;
   let lessons = 0; // in progress
   const cards = h("div", { class: "those" });
-  const live = livePanel(name, () => labels());
   const labels = () => Object.keys(facts?.classes ?? {});
+  const all = () => [...labels(), ...sitting.drafts];
+  const search = h("input", { type: "search", id: "search", placeholder: "Search classes", "aria-label": "Search classes", oninput: () => draw() });
 
   const project = {
     name,
     sitting,
     recording: false,
+    watching: 0, // cameras that are open on the cards
+    /** Whether the card of a class is folded; null with so few classes that none ever is. */
+    folded: (label) => (all().length < FOLD ? null : !sitting.unfolded.has(label)),
+    fold: (label, folded) => {
+      if (folded) sitting.unfolded.delete(label);
+      else sitting.unfolded.add(label);
+      draw();
+    },
     labels,
     counts: () => facts?.classes ?? {},
     teach: async (items) => {
@@ -51,12 +70,15 @@ export async function projectScreen(name, main, head) {
       return sure && changed(() => drop(name, label), () => move(sitting, label, null), `Dropped ${label}`);
     },
     addDraft: (label) => {
-      if (!labels().includes(label) && !sitting.drafts.includes(label)) sitting.drafts.push(label);
+      if (!all().includes(label)) sitting.drafts.push(label);
+      sitting.unfolded.add(label);
+      search.value = "";
       draw();
       cards.querySelector(`[data-label="${CSS.escape(label)}"] button`)?.focus();
     },
   };
 
+  const live = livePanel(project);
   const insights = insightPanel(project);
 
   async function changed(action, then, text) {
@@ -70,13 +92,19 @@ export async function projectScreen(name, main, head) {
     const sure = await confirm(`Delete “${name}”?`, "This permanently deletes the model and its file. Download it first if in doubt.", "Delete");
     if (!sure) return;
     if (facts) await remove(name);
+    discard();
+  }
+
+  function discard() {
     sittings.delete(name);
+    sessionStorage.removeItem(KEY(name));
     location.hash = "#/";
   }
 
   async function refresh() {
     const { models } = await listModels();
     facts = models.some((model) => model.name === name) ? await info(name) : null;
+    if (!facts && !isStarted(name)) throw new Failure(404, `There is no model “${name}” in this folder.`);
     sitting.drafts = sitting.drafts.filter((label) => !labels().includes(label));
     draw();
   }
@@ -112,7 +140,7 @@ export async function projectScreen(name, main, head) {
           ["cube", "Export to ONNX", () => take("/export?format=onnx", `${name}.onnx`, "Exporting to ONNX (about half a minute)…")],
           ["bin", "Delete the model", removeModel, true],
         ]
-      : [["bin", "Discard", () => (sittings.delete(name), (location.hash = "#/"))]];
+      : [["bin", "Discard", discard]];
     const toTry = h("button", { class: "narrow", "aria-label": "Try", onclick: () => live.element.scrollIntoView({ behavior: "smooth" }) }, icon("camera"));
     head(name, toTry, undoButton, menu("More actions", actions));
   }
@@ -120,8 +148,14 @@ export async function projectScreen(name, main, head) {
   function draw() {
     const focused = focus();
     drawHead();
-    const all = [...labels(), ...sitting.drafts];
-    if (!project.recording) show(cards, all.map((label, index) => classCard(project, label, hueOf(index))));
+    if (facts && !sitting.drafts.length) sessionStorage.removeItem(KEY(name));
+    else sessionStorage.setItem(KEY(name), JSON.stringify(sitting.drafts));
+    search.hidden = all().length < FOLD;
+    const wanted = search.value.trim().toLowerCase();
+    const kept = [...all().entries()].filter(([, label]) => search.hidden || label.toLowerCase().includes(wanted));
+    if (!project.recording && !project.watching) {
+      show(cards, kept.map(([index, label]) => classCard(project, label, hueOf(index))));
+    }
     insights.draw(facts);
     live.draw(facts);
     focused()?.focus({ preventScroll: true });
@@ -161,6 +195,7 @@ export async function projectScreen(name, main, head) {
       folder,
     ),
     h("p", { class: "quiet" }, "Drop images on a class, or drop a folder or zip with one folder per class anywhere here."),
+    search,
     h("div", { class: "cards" }, cards, newClassCard(project)),
     h("p", { class: "quiet privacy" }, icon("lock"), "No image is kept. The thumbnails exist only in this tab, until you close it."),
   );
@@ -179,11 +214,19 @@ export async function projectScreen(name, main, head) {
     else if (live.element.contains(document.activeElement) && facts) live.look(pictures);
     else await bring(pictures.map((file) => ({ path: file.name, file })));
   };
+  const keys = (event) => {
+    const typing = event.target.closest?.("input, textarea, select, dialog");
+    if (typing || event.key.toLowerCase() !== "z" || !(event.ctrlKey || event.metaKey)) return;
+    event.preventDefault();
+    document.getElementById("undo")?.click();
+  };
   document.addEventListener("paste", pasted);
+  document.addEventListener("keydown", keys);
   await refresh();
   show(main, h("div", { class: "bench" }, left, h("div", { class: "side" }, live.element)), insights.panel);
   return () => {
     document.removeEventListener("paste", pasted);
+    document.removeEventListener("keydown", keys);
     live.close();
   };
 }

@@ -3,6 +3,7 @@
 import { listModels, upload } from "./api.js";
 import { activity, ask, toast } from "./dialog.js";
 import { bytes, h, hueOf, icon, plural, show } from "./dom.js";
+import { begin } from "./project.js";
 
 const NAME = /^[A-Za-z0-9]([A-Za-z0-9 ._-]{0,62}[A-Za-z0-9_-])?$/;
 
@@ -18,7 +19,9 @@ export async function projectsScreen(main) {
 
   const create = async () => {
     const name = await ask("Name the new model", { action: "Create", hint: "What will it tell apart? For example “Cups”.", check });
-    if (name) location.hash = `#/p/${encodeURIComponent(name)}`;
+    if (!name) return;
+    begin(name);
+    location.hash = `#/p/${encodeURIComponent(name)}`;
   };
   const add = async (file) => {
     const proposal = file.name.replace(/\.dsal$/, "").replace(/[^A-Za-z0-9 ._-]/g, "-");

@@ -46,7 +46,7 @@ async function run(project, items) {
       cancel.disabled = false;
       totals.images += outcome.images;
       totals.seen += outcome.seen_before;
-      totals.broken.push(...outcome.broken);
+      totals.broken.push(...outcome.broken.map((text) => named(text, part)));
       if (outcome.images) {
         remember(project.sitting);
         add(project.sitting, part);
@@ -70,7 +70,7 @@ async function prepared(items, signal, progress) {
   for (const item of items) {
     signal.throwIfAborted();
     const { blob, thumb } = await prepare(item.file ?? item.blob);
-    ready.push({ label: item.label, blob, thumb });
+    ready.push({ label: item.label, blob, thumb, name: item.file?.name ?? "a picture of the camera" });
     progress(ready.length);
   }
   return ready;
@@ -104,9 +104,16 @@ function add(sitting, items) {
   }
 }
 
+/** The server numbers the images of a lesson; people know their files. */
+function named(text, part) {
+  const [, number, reason] = /^image (\d+)[^:]*: *(.*)$/s.exec(text) ?? [];
+  const item = part[Number(number) - 1];
+  return item ? `${item.name}: ${reason}` : text;
+}
+
 function report(totals, labels, seconds) {
   const what = labels.length > 3 ? plural(labels.length, "class", "classes") : labels.join(", ");
   if (totals.images) toast(`Learned ${plural(totals.images, "image")} of ${what} in ${seconds} s`);
   if (totals.seen) toast(`${plural(totals.seen, "image")} ${totals.seen === 1 ? "was" : "were"} already learned and skipped.`);
-  if (totals.broken.length) toast(`${plural(totals.broken.length, "image")} could not be read: ${totals.broken[0]}`, "failed");
+  if (totals.broken.length) toast(`${plural(totals.broken.length, "image")} could not be read. ${totals.broken.slice(0, 5).join("; ")}${totals.broken.length > 5 ? "; …" : ""}`, "failed");
 }
