@@ -60,3 +60,7 @@ class MemoryNeededError(DSALError, MemoryError):
 
 class LeakError(DSALError, ValueError):
     """Backbone weights that have already seen a class which a later phase treats as new."""
+
+
+class PrecisionWarning(UserWarning):
+    """Learned weights that are less accurate than usual, because a matrix is ill-conditioned."""

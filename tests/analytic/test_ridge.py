@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -15,7 +16,7 @@ from torch import Tensor
 from dsal.analytic.packing import pack, unpack
 from dsal.analytic.ridge import Ridge, Route, bytes_needed
 from dsal.analytic.rollback import rollback
-from dsal.errors import InputError, MemoryNeededError
+from dsal.errors import InputError, MemoryNeededError, PrecisionWarning
 from dsal.linalg.backend import Backend, Lapack, Torch
 
 ROUTES: list[Route] = ["cholesky", "qr"]
@@ -126,6 +127,75 @@ def test_rows_never_learned_cannot_be_subtracted() -> None:
     with pytest.raises(InputError, match="never learned"), rollback([ridge]):
         ridge.subtract(blocks_of(*random_rows(1, 50, 2, seed=1)))
     assert same_bits(ridge, before)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("scale", [1.0, 1e2, 1e3, 1e5, 1e6, 1e7])
+@pytest.mark.filterwarnings("ignore::dsal.errors.PrecisionWarning")
+def test_far_larger_rows_are_forgotten_accurately_or_not_at_all(scale: float, route: Route) -> None:
+    """Beside them float64 loses digits of the others: the error says so, and not that they were never learned."""
+    x, y = random_rows(50, 100, 3)
+    large, its_y = random_rows(10, 100, 3, seed=1)
+    ridge = learned(x, y, [slice(None)], route)
+    ridge.update(blocks_of(scale * large, its_y), rows=10, route="qr" if scale > 1e6 else route)
+    before = pack(ridge)
+    if scale <= 1e3:
+        ridge.subtract(blocks_of(scale * large, its_y))
+        expected = joint_weights(x, y, 0.1)
+        assert np.linalg.norm(ridge.weights().numpy() - expected) <= 1e-5 * np.linalg.norm(expected)
+        return
+    with pytest.raises(InputError, match=r"times as large .* Learn again without them"), rollback([ridge]):
+        ridge.subtract(blocks_of(scale * large, its_y))
+    assert same_bits(ridge, before)
+
+
+def test_large_rows_that_were_never_learned_are_told_from_those_that_were() -> None:
+    ridge = learned(*random_rows(50, 100, 3), [slice(None)], None)
+    large, y = random_rows(1, 100, 3, seed=1)
+    with pytest.raises(InputError, match="never learned"), rollback([ridge]):
+        ridge.subtract(blocks_of(1e6 * large, y))
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_too_small_a_gamma_is_told(route: Route) -> None:
+    """More columns than rows: gamma alone bounds the condition number, and the error of the weights."""
+    x, y = random_rows(100, 400, 3)
+    for gamma, accuracy in ((1e-6, 1e-5), (1e-12, None)):
+        stacked = np.vstack([x, np.sqrt(gamma) * np.eye(400)])
+        expected = np.linalg.lstsq(stacked, np.vstack([y, np.zeros((400, 3))]), rcond=None)[0]
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            ridge = learned(x, y, [slice(None)], route, gamma)
+        error = np.linalg.norm(ridge.weights().numpy() - expected) / np.linalg.norm(expected)
+        if accuracy is not None:
+            assert (error < accuracy, told) == (True, [])
+        else:
+            assert error > 0.01
+            assert told[0].category is PrecisionWarning
+            assert "raise gamma" in str(told[0].message)
+            estimate = float(str(told[0].message).split("condition number of about ")[1].split()[0])
+            assert ridge.condition() / 5 < estimate < 5 * ridge.condition()
+
+
+def carrying(x: Array, y: Array) -> Ridge:
+    """A ridge whose last phase had fewer rows than classes, so that it carries its weights."""
+    ridge = learned(x, y, [slice(0, 39), slice(39, 40)], None)
+    assert ridge.carried is not None
+    return ridge
+
+
+def test_weights_that_came_along_do_not_outlive_a_merge() -> None:
+    x, y = random_rows(60, 20, 8)
+    ridge = carrying(x[:40], y[:40])
+    ridge.merge(learned(x[40:], y[40:], [slice(None)], None), torch.arange(8))
+    np.testing.assert_allclose(ridge.weights(), joint_weights(x, y, 0.1), rtol=1e-8, atol=1e-10)
+
+
+def test_weights_that_came_along_do_not_outlive_a_subtraction() -> None:
+    x, y = random_rows(60, 20, 8)
+    ridge = carrying(x[:40], y[:40])
+    ridge.subtract(blocks_of(x[:15], y[:15]))
+    np.testing.assert_allclose(ridge.weights(), joint_weights(x[15:40], y[15:40], 0.1), rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("route", ROUTES)

@@ -14,6 +14,7 @@ A method that raises leaves the state half changed: :mod:`dsal.analytic.rollback
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Literal, TypeAlias
@@ -22,11 +23,14 @@ import torch
 from torch import Tensor
 
 from dsal.base.memory import require
-from dsal.errors import InputError
+from dsal.errors import InputError, PrecisionWarning
 from dsal.linalg.backend import Backend, Lapack, LinAlgError
 
 Blocks: TypeAlias = Iterable[tuple[Tensor, Tensor]]  # X (n x d) and Y (n x columns), float64
 Route: TypeAlias = Literal["cholesky", "qr"]
+_EPSILON = 2.0**-52
+_CONDITION = 1e12  # beyond it weights have fewer than about five correct digits
+_LOST = 1e-6  # the largest relative error of the weights after unlearning rows
 _QR_SLOWNESS = 1.4  # dtpqrt reaches about 70% of the flop rate of dsyrk and dpotrf
 
 _BLOCK = 1024  # rows of another factor to subtract at a time
@@ -106,14 +110,20 @@ class Ridge:
                 self.backend.add_rows_to_factor_(self.square, x)
             if not torch.isfinite(self.square.diagonal()).all():
                 raise InputError("the expanded rows are too large for float64: standardise the features")
+            self._check_condition()
         self.empty = False
         if before is not None:
             self.carried = self._corrected(before, seen, columns)
 
     def subtract(self, blocks: Blocks, columns: Tensor | None = None) -> None:
-        """Unlearn rows, as if they had never been seen: the inverse of :meth:`update`."""
+        """Unlearn rows, as if they had never been seen: the inverse of :meth:`update`.
+
+        Raises:
+            InputError: the rows were never learned; or they are so large that float64 has lost the digits of the rows
+                that remain.
+        """
         self.carried = self.solved = None
-        with self.as_gram("these rows cannot be forgotten: they were never learned") as gram:
+        with self._as_smaller_gram("these rows cannot be forgotten: they were never learned") as gram:
             for x, y in blocks:
                 self.add_targets(x, -y, columns)
                 self.backend.add_rows_to_gram_(gram, x, sign=-1.0)
@@ -130,7 +140,7 @@ class Ridge:
     def unmerge(self, other: Ridge, columns: Tensor) -> None:
         """Subtract all that ``other`` has learned: the inverse of :meth:`merge`, d^3 flops."""
         self.carried = self.solved = None
-        with self.as_gram("the other model cannot be subtracted: its rows were never learned here") as gram:
+        with self._as_smaller_gram("the other model cannot be subtracted: its rows were never learned here") as gram:
             for start in range(0, self.size, _BLOCK):
                 rows = other.square[start : start + _BLOCK].triu(start)  # (below, LAPACK leaves arbitrary values)
                 self.backend.add_rows_to_gram_(gram, rows.to(gram.device), sign=-1.0)
@@ -190,8 +200,8 @@ class Ridge:
             self.targets.index_add_(1, columns, product)
 
     @contextmanager
-    def as_gram(self, failure: str | None = None) -> Iterator[Tensor]:
-        """Yield G + gamma I in place of U; factor it at the end, or raise (with the message ``failure``)."""
+    def as_gram(self) -> Iterator[Tensor]:
+        """Yield G + gamma I in place of U; factor it at the end, or raise :class:`IndefiniteError`."""
         if self.empty:
             self.square.diagonal().fill_(self.gamma)
         else:
@@ -200,7 +210,44 @@ class Ridge:
         try:
             self.backend.factor_(self.square)
         except LinAlgError as error:
-            raise (InputError(failure) if failure else IndefiniteError()) from error
+            raise IndefiniteError from error
+        self._check_condition()
+
+    @contextmanager
+    def _as_smaller_gram(self, failure: str) -> Iterator[Tensor]:
+        """Yield G + gamma I to subtract rows from, and factor it; raise if too few digits remain.
+
+        Entries of G are wrong by about float64's rounding of the largest they have ever been; this counts next to the
+        smallest pivot that remains. If G is indefinite although that cannot be the cause, raise with ``failure``.
+        """
+        largest = after = 0.0
+        try:
+            with self.as_gram() as gram:
+                largest = gram.diagonal().max().item()
+                yield gram
+                after = gram.diagonal().max().item()
+            least = self.square.diagonal().abs().min().item() ** 2
+        except IndefiniteError as error:
+            if _EPSILON * largest <= _LOST * self.gamma or not 0.0 < 100.0 * after < largest:
+                raise InputError(failure) from error
+            least = 0.0
+        if 100.0 * after < largest and _EPSILON * largest > _LOST * least:
+            raise InputError(
+                f"the rows to forget are about {math.sqrt(largest / after):.0e} times as large as those that would "
+                "remain, whose digits float64 has lost beside them: the result would be wrong. Learn again without them"
+            )
+
+    def _check_condition(self) -> None:
+        """Warn if G + gamma I is ill-conditioned, by an estimate from the diagonal of U alone."""
+        pivots = self.square.diagonal().abs()
+        condition = self.size * (pivots.max() / pivots.min()).item() ** 2
+        if condition > _CONDITION:
+            warnings.warn(
+                f"G + gamma I has a condition number of about {condition:.0e} with gamma={self.gamma:g}, so few "
+                "digits of the weights are right: raise gamma, or standardise the features",
+                PrecisionWarning,
+                stacklevel=2,
+            )
 
     def _cheaper_route(self, rows: int) -> Route:
         """Return the route with fewer flops, in units of d^2."""
