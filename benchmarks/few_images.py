@@ -35,8 +35,8 @@ from dsal.analytic.expansion import expansions
 from dsal.backbones.hub import DEFAULT, open_backbone
 from dsal.classifier.calibration import Calibration
 from dsal.data.images.labelled_files import read_files
-from dsal.image_model.model import DEFAULTS
-from dsal.image_model.reading import read_features
+from dsal.image_model.image_features import BackboneFeatures
+from dsal.image_model.model import GAMMA
 
 SIZES, CLASSES, HELD_OUT, LEAST, MOST, BINS = (1, 2, 3, 5, 10, 20, 50), 15, 15, 65, 90, 15
 Matrix = NDArray[np.float64]
@@ -60,7 +60,7 @@ def main() -> None:
         return
     folders = {path.stem: study(path, arguments.draws, arguments.dual) for path in arguments.files}
     document = {
-        "defaults": DEFAULTS,
+        "defaults": {"gamma": GAMMA},
         "draws": arguments.draws,
         "dual": arguments.dual,
         "classes": CLASSES,
@@ -88,7 +88,7 @@ def extract(folder: Path, out: Path, backbone: str) -> None:
     labels = np.array(files.labels)
     rows = [random.permutation(np.flatnonzero(labels == label))[:MOST] for label in sorted(set(files.labels))]
     chosen = np.concatenate([some for some in rows if len(some) >= LEAST])
-    found = read_features(open_backbone(backbone), [files.paths[row] for row in chosen], broken="skip")
+    found = BackboneFeatures(open_backbone(backbone)).collect([files.paths[row] for row in chosen], broken="skip")
     np.savez(out, x=found.x, y=labels[chosen][found.rows])
 
 
@@ -123,11 +123,11 @@ def study(path: Path, draws: int, dual: bool = False) -> dict[str, dict[str, dic
 
 
 def one_lesson(x: Matrix, y: NDArray[np.int64], test: Matrix) -> Matrix:
-    return _likely(DSALClassifier(**DEFAULTS).partial_fit(x, y), test)
+    return _likely(DSALClassifier(gamma=GAMMA).partial_fit(x, y), test)
 
 
 def three_lessons(x: Matrix, y: NDArray[np.int64], test: Matrix) -> Matrix:
-    model = DSALClassifier(**DEFAULTS)
+    model = DSALClassifier(gamma=GAMMA)
     for part in np.array_split(np.unique(y), 3):
         rows = np.isin(y, part)
         model.partial_fit(x[rows], y[rows])
@@ -139,7 +139,7 @@ def dual_form(x: Matrix, y: NDArray[np.int64], test: Matrix, **options: Any) -> 
 
     All rows are left out in turn to fit the temperature; a model uses a sample if there are many rows.
     """
-    model = DSALClassifier(**{**DEFAULTS, **options})
+    model = DSALClassifier(**{"gamma": GAMMA, **options})
     random = expansions.get(model.expansion).build(x.shape[1], model.expansion_size, model.random_state, torch.empty(0))
     z, z_test = (random(torch.from_numpy(rows)) for rows in (x, test))
     left_over = np.eye(y.max() + 1)[y]

@@ -23,8 +23,8 @@ from sklearn.metrics import roc_auc_score
 
 from dsal import DSALClassifier
 from dsal.data.features.feature_set import FeatureSet, load_features, read_features
-from dsal.image_model.answers import THRESHOLD
 from dsal.image_model.novelty import ClassStatistics, NoveltyReference
+from dsal.image_model.outcomes import THRESHOLD
 
 RESULTS = Path(__file__).parent / "results" / "novelty.json"
 PROXY_BASE = 40

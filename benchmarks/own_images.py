@@ -34,7 +34,7 @@ from dsal.backbones.hub import DEFAULT, open_backbone
 from dsal.data.images.decode import decode_batches
 from dsal.data.images.labelled_files import find_images
 from dsal.image_model.graph import WORTH_CONVERTING, cached_path, graph_of
-from dsal.image_model.reading import read_features
+from dsal.image_model.image_features import BackboneFeatures
 
 CLASSES, NEW, IMAGES, WIDTH, BLOCK, ROUNDS = 100, 10, 50, 1280, 32, 5
 
@@ -121,15 +121,15 @@ def reading(paths: tuple[Path, ...], name: str) -> Iterator[tuple[float, float, 
     decoded = [batch.images for batch in decode_batches(paths, backbone.card.size, batch_size=8)]
     bare = onnxruntime.InferenceSession(str(cached_path(backbone.fingerprint())), providers=["CPUExecutionProvider"])
     bare.run(["features"], {"images": decoded[0]})  # warm up
-    read_features(backbone, paths[:16])
+    BackboneFeatures(backbone).collect(paths[:16])
 
     def in_pytorch() -> None:
         with patch.dict(os.environ, {"DSAL_ONNX": "0"}):
-            read_features(backbone, paths)
+            BackboneFeatures(backbone).collect(paths)
 
     for _ in range(ROUNDS):
         yield (
-            seconds(lambda: read_features(backbone, paths)),
+            seconds(lambda: BackboneFeatures(backbone).collect(paths)),
             seconds(lambda: [bare.run(["features"], {"images": images}) for images in decoded]),
             seconds(in_pytorch),
         )

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from dsal import DSALClassifier, __version__
-from dsal.image_model.model import DEFAULTS
+from dsal.image_model.model import GAMMA
 from dsal.image_model.suggesting import doubts, most_useful
 
 CLASSES, HELD_OUT, COUNT, WIDTH = 15, 15, 20, 1024
@@ -51,7 +51,7 @@ def main() -> None:
         "images_labelled": COUNT,
         "draws": arguments.draws,
         "expansion_size": WIDTH,
-        "defaults": DEFAULTS,
+        "defaults": {"gamma": GAMMA},
         "dsal": __version__,
         "points_above_random": folders,
         "mean": {
@@ -85,7 +85,7 @@ def one_draw(x: Matrix, y: NDArray[np.str_], draw: int, images: int, known: int)
     pool = np.concatenate([some[20 : 20 + random.integers(3, 26)] for some in rows])
 
     def model() -> DSALClassifier:
-        return DSALClassifier(expansion_size=WIDTH, **DEFAULTS).partial_fit(x[learned], y[learned])
+        return DSALClassifier(expansion_size=WIDTH, gamma=GAMMA).partial_fit(x[learned], y[learned])
 
     def accuracy(chosen: list[int]) -> float:
         return 100 * model().partial_fit(x[pool[chosen]], y[pool[chosen]]).score(x[test], y[test])

@@ -21,12 +21,10 @@ from typing import Any
 import pytest
 import torch
 
-from dsal import DSALClassifier
 from dsal.backbones import load_backbone
 from dsal.cli.main import main
 from dsal.data import DataSet
 from dsal.image_model import ImageModel
-from dsal.image_model.model import DEFAULTS
 from dsal.protocol.results import comparable, read_results
 
 Command = tuple[str | Path, ...]
@@ -173,7 +171,7 @@ def change_again_and_again(before: Path, command: Command, folder: Path, kills: 
 def taught(album: Path, weights: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Models before a lesson, and after it."""
     folder = tmp_path_factory.mktemp("taught")
-    model = ImageModel(load_backbone(weights), DSALClassifier(expansion_size=256, **DEFAULTS))
+    model = ImageModel(load_backbone(weights), expansion_size=256)
     model.learn(album / "first")
     model.save(folder / "before.dsal")
     model.learn(album / "second")

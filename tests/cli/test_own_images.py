@@ -15,11 +15,9 @@ import pytest
 import torch
 from PIL import Image
 
-from dsal import DSALClassifier
 from dsal.backbones import Backbone, load_backbone, save_backbone
 from dsal.files.lock import model_lock
 from dsal.image_model import ImageModel
-from dsal.image_model.model import DEFAULTS
 
 from .conftest import Call
 
@@ -30,7 +28,7 @@ SMALL = ("--expansion-size", "128")
 def first_model(album: Path, weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of the four characters of ``first``."""
     path = tmp_path_factory.mktemp("model") / "m.dsal"
-    taught = ImageModel(load_backbone(weights), DSALClassifier(expansion_size=128, **DEFAULTS))
+    taught = ImageModel(load_backbone(weights), expansion_size=128)
     taught.learn(album / "first")
     taught.save(path)
     return path

@@ -17,7 +17,7 @@ from dsal.classifier import DSALClassifier
 from dsal.data import load_dataset
 from dsal.data.features.feature_set import FeatureSet, read_features, save_features
 from dsal.image_model import ImageModel
-from dsal.image_model.reader import read_facts
+from dsal.image_model.image_predictor import read_facts
 from dsal.methods import METHODS
 from dsal.protocol.comparison import read_tuning
 from dsal.protocol.config import read_config

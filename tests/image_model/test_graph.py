@@ -16,8 +16,8 @@ from dsal.backbones import Backbone
 from dsal.backbones.hub import open_backbone, wrap_module
 from dsal.data.images.labelled_files import read_files
 from dsal.image_model import ImageModel, graph
-from dsal.image_model.reader import ImageReader
-from dsal.image_model.reading import read_features
+from dsal.image_model.image_features import BackboneFeatures
+from dsal.image_model.image_predictor import ImagePredictor
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -65,20 +65,20 @@ def test_converted_once_and_used(
     calls = []
     monkeypatch.setattr("dsal.backbones.graphs.to_onnx", lambda _: calls.append(1) or converted)
     paths = list(read_files(album / "first").paths)
-    expected = read_features(backbone, paths[:10]).x
+    expected = BackboneFeatures(backbone).collect(paths[:10]).x
     assert not cache.exists()
     paths[10:10] = [tmp_path / "torn.png"]
     paths[10].write_bytes(b"no image")
-    found = read_features(backbone, paths, broken="skip")
+    found = BackboneFeatures(backbone).collect(paths, broken="skip")
     assert found.rows.tolist() == [row for row in range(61) if row != 10]
     np.testing.assert_allclose(found.x[:10], expected, atol=1e-4)
     assert len(found.broken) == 1
     assert [path.name for path in cache.iterdir()] == [f"{backbone.fingerprint()}.onnx"]
     monkeypatch.setattr(backbone, "extract", None)  # only the graph can answer now
-    np.testing.assert_allclose(read_features(backbone, paths[:3]).x, expected[:3], atol=1e-4)
+    np.testing.assert_allclose(BackboneFeatures(backbone).collect(paths[:3]).x, expected[:3], atol=1e-4)
     assert calls == [1]
     with pytest.raises(FileFormatError, match=r"torn\.png"):
-        read_features(backbone, paths)
+        BackboneFeatures(backbone).collect(paths)
 
 
 def test_a_conversion_that_fails_or_lies_leaves_pytorch(
@@ -86,11 +86,11 @@ def test_a_conversion_that_fails_or_lies_leaves_pytorch(
 ) -> None:
     paths = read_files(album / "first").paths[:30]
     monkeypatch.setattr("dsal.backbones.graphs.to_onnx", lambda _: b"no graph")
-    expected = read_features(backbone, paths).x
+    expected = BackboneFeatures(backbone).collect(paths).x
     with torch.no_grad():
         backbone.feature_mean += 1.0  # not the backbone that was converted
     monkeypatch.setattr("dsal.backbones.graphs.to_onnx", lambda _: converted)
-    np.testing.assert_allclose(read_features(backbone, paths).x, expected - 1, atol=1e-4)
+    np.testing.assert_allclose(BackboneFeatures(backbone).collect(paths).x, expected - 1, atol=1e-4)
     assert not cache.exists()
 
 
@@ -172,7 +172,7 @@ def test_heic(tmp_path: Path) -> None:
     assert np.abs(pixels.reshape(3, -1).mean(1) - (200, 30, 30)).max() < 8
 
 
-def test_a_reader_answers_as_the_model_does(
+def test_a_file_predicts_as_its_model_does(
     converted: bytes, backbone: Backbone, album: Path, cache: Path, tmp_path: Path
 ) -> None:
     """Both streams, novelty and probabilities, without PyTorch; another expansion or no graph is left to PyTorch."""
@@ -182,18 +182,18 @@ def test_a_reader_answers_as_the_model_does(
     model.learn(album / "first")
     model.learn(album / "second")
     model.save(tmp_path / "m.dsal")
-    reader = ImageReader.load(tmp_path / "m.dsal")
-    assert reader is not None
-    paths = read_files(album / "test").paths
-    expected = list(model.predictions(paths))
-    for found, answer in zip(reader.predictions(paths, top_k=5, threshold=0.95, broken="stop"), expected, strict=True):
-        assert (found.path, found.label, found.novel) == (answer.path, answer.label, answer.novel)
-        np.testing.assert_allclose([p for _, p in found.top_k], [p for _, p in answer.top_k], atol=1e-4)
-        assert abs(found.novelty - answer.novelty) < 1e-3
+    light = ImagePredictor.load(tmp_path / "m.dsal")
+    assert light is not None
+    assert light.predict(album / "test") == model.predict(album / "test")  # bit for bit
+    assert light.suggest(album / "unseen", 5) == model.suggest(album / "unseen", 5)
+    found, expected = light.evaluate(album / "test"), model.evaluate(album / "test")
+    assert np.array_equal(found.confusion, expected.confusion)
+    assert (found.known_flagged, found.unknown_flagged) == (expected.known_flagged, expected.unknown_flagged)
     other = ImageModel(backbone, DSALClassifier(expansion_size=64, activation="mish"))
     other.learn(album / "first")
+    assert other.evaluate(album / "first").accuracy > 0.5
     other.save(tmp_path / "other.dsal")
-    assert ImageReader.load(tmp_path / "other.dsal") is None
+    assert ImagePredictor.load(tmp_path / "other.dsal") is None
 
 
 LIGHT = """

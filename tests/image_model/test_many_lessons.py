@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from dsal import DSALClassifier
 from dsal.backbones import load_backbone
 from dsal.image_model import ImageModel
-from dsal.image_model.model import DEFAULTS
 
 MEGABYTES = 24  # that memory may grow: the allocator's own moods, and 16 bytes for each image seen
 
@@ -28,7 +26,7 @@ def use() -> tuple[float, int, int]:
 def lessons(weights: Path, path: Path, warm: int, many: int) -> None:
     """Learn single images, asking and saving now and then; compare what is in use after ``warm`` and ``many``."""
     random = np.random.default_rng(0)
-    model = ImageModel(load_backbone(weights), DSALClassifier(expansion_size=600, **DEFAULTS))
+    model = ImageModel(load_backbone(weights), expansion_size=600)
     with threadpool_limits(2, user_api="blas"):  # more than one tile and more than one thread
         for number in range(many):
             pixels = random.integers(0, 256, (2, 28, 28), dtype=np.uint8)

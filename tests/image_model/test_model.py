@@ -14,7 +14,6 @@ from dsal.backbones import Backbone, load_backbone
 from dsal.backbones.hub import open_backbone, wrap_module
 from dsal.data.images.labelled_files import ImageFiles, read_files
 from dsal.image_model import ImageFeatures, ImageModel
-from dsal.image_model.model import DEFAULTS
 
 
 def new(backbone: Backbone) -> ImageModel:
@@ -303,7 +302,7 @@ def test_leave_one_out_says_nothing_where_there_is_nothing_to_say(backbone: Back
 
 
 def like_default(backbone: Backbone) -> ImageModel:
-    return ImageModel(backbone, DSALClassifier(**{**DEFAULTS, "expansion_size": 256}))
+    return ImageModel(backbone, expansion_size=256)
 
 
 def test_models_of_one_class_each_merge_into_one_that_knows_what_is_usual(backbone: Backbone, album: Path) -> None:

@@ -25,10 +25,10 @@ def evaluate(
     files = read_files(source)
 
     from dsal.cli.display import Display
-    from dsal.cli.image_model import broken_option, load_model, say_broken
+    from dsal.cli.image_model import broken_option, load_predictor, say_broken
 
     display = Display()
-    taught = load_model(model, device)
+    taught = load_predictor(model, device)
     with display.preparation() as progress:
         broken = broken_option(skip_broken)
         found = taught.evaluate(files, broken=broken, progress=partial(progress, "reading images"))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dsal.base.progress import OnProgress
     from dsal.distributed import Team
     from dsal.image_model import ImageModel
+    from dsal.image_model.image_predictor import ImagePredictor
 
 _MOST_NAMED = 10
 
@@ -46,12 +47,25 @@ KeepCompensation = Annotated[
 
 
 def load_model(path: Path, device: str = "cpu", team: Team | None = None) -> ImageModel:
-    """Read a model file; its backbone runs on ``device``."""
+    """Read a model file; its backbone runs on ``device``, and the ranks of ``team`` learn together."""
     from dsal.distributed import ALONE
     from dsal.image_model import ImageModel
     from dsal.training import choose_device
 
     return ImageModel.load(path, device=choose_device(device), team=team or ALONE)
+
+
+def load_predictor(path: Path, device: str = "cpu", team: Team | None = None) -> ImagePredictor:
+    """Read what predictions need from a model file; without PyTorch, if a converted backbone is at hand."""
+    from dsal.image_model.image_predictor import ImagePredictor
+
+    light = ImagePredictor.load(path) if _on_cpu(device) and team is None else None
+    return load_model(path, device, team).predictor() if light is None else light
+
+
+def _on_cpu(device: str) -> bool:
+    """Return whether the device is, or may be, the CPU; to know it, PyTorch would be needed."""
+    return device == "cpu" or (device == "auto" and not Path("/proc/driver/nvidia").exists())
 
 
 @contextmanager

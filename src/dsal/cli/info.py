@@ -14,7 +14,7 @@ def info(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show the classes of a model, the number of images of each, and its settings and sizes."""
-    from dsal.image_model.reader import read_facts
+    from dsal.image_model.image_predictor import read_facts
 
     facts = read_facts(model)
     head, card, counts = facts["classifier"], facts["card"], facts["counts"]

@@ -55,15 +55,14 @@ def learn(
 
     check_writable(model)
     files = read_files(source)
-    own: dict[str, Any] = {"expansion_size": expansion_size, "gamma": _gamma(gamma), "random_state": seed}
+    own: dict[str, Any] = {"expansion_size": expansion_size, "gamma": _gamma(gamma), "seed": seed}
     given = {name: value for name, value in own.items() if value is not None}
 
     from dsal.backbones.hub import DEFAULT
-    from dsal.classifier import DSALClassifier
     from dsal.cli.display import Display
     from dsal.cli.image_model import broken_option, check_backbone, load_model, say_broken
     from dsal.cli.processes import current_team
-    from dsal.image_model.model import DEFAULTS, ImageModel
+    from dsal.image_model import ImageModel
     from dsal.training import choose_device
 
     display, team = Display(), current_team()
@@ -79,8 +78,7 @@ def learn(
             if backbone is not None:
                 check_backbone(taught, backbone, model)
         else:
-            classifier = DSALClassifier(**{**DEFAULTS, **given})
-            taught = ImageModel(backbone or DEFAULT, classifier, choose_device(device), team=team)
+            taught = ImageModel(backbone or DEFAULT, device=choose_device(device), team=team, **given)
         with display.preparation() as progress:
             broken = broken_option(skip_broken)
             lesson = taught.learn(files, again=again, broken=broken, progress=partial(progress, "reading images"))
@@ -118,6 +116,8 @@ def _say(lesson: Lesson) -> None:
         typer.echo(f"more images of: {', '.join(lesson.known_classes)}")
     if lesson.repeated:
         typer.echo(f"{lesson.repeated} images were learned before and skipped (--again counts them twice)")
+    if lesson.duplicates:
+        typer.echo(f"{lesson.duplicates} images occur more than once in this lesson and count once")
     for path, now, then in lesson.moved[:10]:
         typer.echo(f"{path} was learned as {then}, not {now}, and skipped")
     if lesson.moved:

@@ -12,11 +12,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsal.cli.image_model import Device, Model, NamedImages, SkipBroken, broken_option, named_images, say_broken
+from dsal.cli.image_model import (
+    Device,
+    Model,
+    NamedImages,
+    SkipBroken,
+    broken_option,
+    load_predictor,
+    named_images,
+    say_broken,
+)
 from dsal.errors import InputError
 
 if TYPE_CHECKING:
-    from dsal.image_model.answers import Prediction
+    from dsal.image_model.outcomes import Prediction
 
 
 def predict(
@@ -39,7 +48,7 @@ def predict(
     if json + json_lines + as_csv > 1:
         raise InputError("choose one of --json, --json-lines and --csv")
     paths = named_images(images)
-    from dsal.image_model.answering import check_question
+    from dsal.image_model.predictor import check_question
 
     check_question(top_k, threshold)
     skipped: list[str] = []
@@ -63,23 +72,11 @@ def _answers(
     model: Path, paths: tuple[Path, ...], device: str, skipped: list[str], question: dict[str, Any]
 ) -> Iterator[Prediction]:
     """Yield answers as they are made; append what could not be read to ``skipped``."""
-    from dsal.image_model.reader import ImageReader
-
-    taught = ImageReader.load(model) if _on_cpu(device) else None
-    if taught is None:
-        from dsal.cli.image_model import load_model
-
-        taught = load_model(model, device)  # type: ignore[assignment]
-    for answer in taught.predictions(paths, **question):  # type: ignore[union-attr]
+    for answer in load_predictor(model, device).predictions(paths, **question):
         if isinstance(answer, str):
             skipped.append(answer)
         else:
             yield answer
-
-
-def _on_cpu(device: str) -> bool:
-    """Return whether the device is, or may be, the CPU; only PyTorch would know, and a reader does without it."""
-    return device == "cpu" or (device == "auto" and not Path("/proc/driver/nvidia").exists())
 
 
 def record_of(answer: Prediction) -> dict[str, Any]:

@@ -27,10 +27,10 @@ def suggest(
     paths = named_images(images)
 
     from dsal.cli.display import Display
-    from dsal.cli.image_model import broken_option, load_model, say_broken
+    from dsal.cli.image_model import broken_option, load_predictor, say_broken
     from dsal.cli.predict import line_of, record_of
 
-    taught = load_model(model, device)
+    taught = load_predictor(model, device)
     with Display().preparation() as progress:
         broken = broken_option(skip_broken)
         answers = taught.suggest(paths, count, broken=broken, progress=partial(progress, "reading images"))

@@ -7,11 +7,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dsal.image_model.answers import Evaluation, Lesson, Prediction, Predictions
     from dsal.image_model.model import ImageModel
+    from dsal.image_model.outcomes import Evaluation, Lesson, Prediction, PredictionList
     from dsal.image_model.transformer import ImageFeatures
 
-__all__ = ["Evaluation", "ImageFeatures", "ImageModel", "Lesson", "Prediction", "Predictions"]
+__all__ = ["Evaluation", "ImageFeatures", "ImageModel", "Lesson", "Prediction", "PredictionList"]
 
 _MODULES = {"ImageFeatures": "dsal.image_model.transformer", "ImageModel": "dsal.image_model.model"}
 
@@ -19,4 +19,4 @@ _MODULES = {"ImageFeatures": "dsal.image_model.transformer", "ImageModel": "dsal
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'dsal.image_model' has no attribute {name!r}")
-    return getattr(import_module(_MODULES.get(name, "dsal.image_model.answers")), name)
+    return getattr(import_module(_MODULES.get(name, "dsal.image_model.outcomes")), name)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -13,50 +14,56 @@ from torch import nn
 
 from dsal.backbones.backbone import Backbone
 from dsal.backbones.hub import DEFAULT, as_backbone
+from dsal.base.defaults import EXPANSION_SIZE
 from dsal.base.progress import OnProgress
 from dsal.base.version import __version__
 from dsal.classifier import DSALClassifier
-from dsal.classifier.labels import columns_of
 from dsal.distributed import ALONE, Team
+from dsal.errors import InputError
 from dsal.files.store import StrPath
 from dsal.image_model import model_files
-from dsal.image_model.answers import Lesson
-from dsal.image_model.correcting import Correcting
-from dsal.image_model.left_out_counts import added, counted
-from dsal.image_model.merging import Merging
-from dsal.image_model.model_state import image_name, listed
+from dsal.image_model.image_features import BackboneFeatures
+from dsal.image_model.image_predictor import ImagePredictor
+from dsal.image_model.learned_state import LearnedState
+from dsal.image_model.left_out_counts import LeftOut
 from dsal.image_model.novelty import ClassStatistics, NoveltyReference
-from dsal.image_model.predicting import Predicting
-from dsal.image_model.reading import read_features
+from dsal.image_model.outcomes import THRESHOLD, Evaluation, Lesson, PredictionList
 from dsal.image_model.seen import Seen
-from dsal.image_model.sources import Labelled, LabelledImages, content_keys, labelled_images
+from dsal.image_model.sources import (
+    Images,
+    Labelled,
+    LabelledImages,
+    content_keys,
+    describe,
+    labelled_images,
+    listed,
+    unlabelled_images,
+)
+from dsal.image_model.version import Version
 
-DEFAULTS: dict[str, Any] = {"gamma": 100.0}
-"""Default options of the classifier, chosen by benchmarks/few_images.py: see docs/photo-results.md."""
+GAMMA = 100.0
+"""Ridge penalty of new image models, chosen by benchmarks/few_images.py: see docs/photo-results.md."""
+HISTORY = 1  # changes that can be undone; each takes as much memory and disk as the learning state of the model
 
-_MAX_LEFT_OUT = 2000  # rows judged leave-one-out; enough to know the accuracy to one per cent
 
-
-class ImageModel(Predicting, Correcting, Merging):
+class ImageModel:
     """A frozen backbone, a :class:`~dsal.DSALClassifier` on its features, and novelty statistics.
 
-    If a call raises, the model is unchanged.
+    If a call raises, the model is unchanged. New models are made here and nowhere else, so that those of Python, the
+    command line and the server are alike.
 
     Args:
         backbone: a name (see ``dsal.backbones.hub``), a :class:`~dsal.backbones.Backbone`, or any ``nn.Module``.
-        classifier: an unfitted classifier; by default one with :data:`DEFAULTS`.
+        classifier: an unfitted classifier of your own, instead of the following three options.
+        expansion_size: d_B: larger is more accurate; memory grows quadratically.
+        gamma: ridge penalty, or ``"auto"``.
+        seed: seed of the random expansion.
         device: where the backbone runs.
         team: the processes that learn together.
 
     Attributes:
-        statistics: sums over the features of each class.
-        reference: scores of images of known classes, used to rate novelty.
-        left_out: number of images by true class (first key) and predicted class (second key); each image is predicted
-            by the main stream at the time of its lesson, as if it had not been learned. Not counted while there is
-            only one class.
-        seen: hashes of the learned images, with their labels.
-        history: the states before the last changes, newest first, for :meth:`undo`.
         notes: anything that a program wants to store with the model, as JSON.
+        history: the states before the last changes, newest first, for :meth:`undo`.
         version: version of dsal that created the model or wrote its file.
     """
 
@@ -66,18 +73,65 @@ class ImageModel(Predicting, Correcting, Merging):
         classifier: DSALClassifier | None = None,
         device: str | torch.device = "cpu",
         *,
+        expansion_size: int = EXPANSION_SIZE,
+        gamma: float | str = GAMMA,
+        seed: int = 0,
         team: Team = ALONE,
     ) -> None:
+        if classifier is None:
+            classifier = DSALClassifier(expansion_size, gamma, random_state=seed)
+        elif (expansion_size, gamma, seed) != (EXPANSION_SIZE, GAMMA, 0):
+            raise InputError("give either a classifier, or expansion_size, gamma and seed")
         self.backbone = as_backbone(backbone).to(device)
-        self.classifier = DSALClassifier(**DEFAULTS) if classifier is None else classifier
-        self.classifier.team = self.team = team
-        self.statistics = ClassStatistics.nothing(self.backbone.widths["stages"])
-        self.reference = NoveltyReference.nothing()
-        self.left_out = {}
-        self.seen = Seen()
-        self.history = ()
-        self.notes = {}
+        self.team = classifier.team = team
+        self._learned = LearnedState(classifier, self.backbone.widths["stages"])
+        self.history: tuple[Version, ...] = ()
+        self.notes: dict[str, Any] = {}
         self.version = __version__
+
+    @property
+    def classifier(self) -> DSALClassifier:
+        """The classifier on the features."""
+        return self._learned.classifier
+
+    @property
+    def statistics(self) -> ClassStatistics:
+        """Sums over the features of each class."""
+        return self._learned.statistics
+
+    @property
+    def reference(self) -> NoveltyReference:
+        """Scores of images of known classes, used to rate novelty."""
+        return self._learned.reference
+
+    @property
+    def left_out(self) -> LeftOut:
+        """Number of images by true class (first key) and predicted class (second key).
+
+        Each image is predicted by the main stream at the time of its lesson, as if it had not been learned. Not counted
+        while there is only one class.
+        """
+        return self._learned.left_out
+
+    @property
+    def seen(self) -> Seen:
+        """Hashes of the learned images, with their labels."""
+        return self._learned.seen
+
+    @property
+    def learns_on(self) -> bool:
+        """Whether the model can learn, merge and forget; False if it was saved with ``learning=False``."""
+        return not self._learned.taught or self.classifier.learns_on
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Labels in the order in which they were learned."""
+        return self._learned.classes
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of learned images of each class."""
+        return dict(zip(self.classes, self.statistics.counts.round().astype(int).tolist(), strict=True))
 
     def learn(
         self, source: Labelled, *, again: bool = False, broken: str = "stop", progress: OnProgress | None = None
@@ -95,16 +149,18 @@ class ImageModel(Predicting, Correcting, Merging):
             progress: called with (images read, total images).
         """
         given = labelled_images(source)
-        keys = self.team.broadcast_result(lambda: content_keys(given.images))
-        rows, moved = (list(range(len(keys))), ()) if again else self._unseen(given, keys)
-        repeated = len(keys) - len(rows) - len(moved)
-        if not rows:
-            return Lesson(0, (), (), (), float("nan"), repeated, moved)
-        new = given.take(rows)
-        found = read_features(self.backbone, new.images, broken=broken, progress=progress, team=self.team)
-        labels, found_keys = np.array(new.labels)[found.rows], [keys[rows[row]] for row in found.rows]
-        lesson = self.learn_features(found.x, labels, found_keys)
-        return replace(lesson, broken=found.broken, repeated=repeated, moved=moved)
+        known = _nothing_known if again else self.seen.__contains__
+        found = self._features().collect(given.images, broken=broken, known=known, progress=progress)
+        position = {row: i for i, row in enumerate(found.rows.tolist())}
+        read = [row for row in sorted(found.keys) if row in position or known(found.keys[row])]
+        keys, labels = [found.keys[row] for row in read], [given.labels[row] for row in read]
+        plan = self.seen.plan(keys, labels, again)
+        moved = tuple((describe(given.images[read[i]]), labels[i], old) for i, old in plan.moved)
+        lesson = Lesson(0, (), (), (), float("nan"))
+        if plan.new:
+            x = found.x[[position[read[i]] for i in plan.new]]
+            lesson = self.learn_features(x, np.array(labels)[plan.new], [keys[i] for i in plan.new])
+        return replace(lesson, broken=found.broken, repeated=plan.repeated, duplicates=plan.duplicates, moved=moved)
 
     def learn_features(
         self, x: NDArray[np.float32], y: NDArray[Any], keys: Sequence[bytes | None] | None = None
@@ -114,31 +170,197 @@ class ImageModel(Predicting, Correcting, Merging):
         ``keys`` identify the images (:func:`~dsal.image_model.sources.content_keys`); without them, repeated images are
         not recognised.
         """
-        known = self.classes
-        new = sorted(set(y.tolist()) - set(known))
-        columns = columns_of(y, np.array([*known, *new]))
         with self._change(f"learned {len(y)} images of {listed(sorted(set(y.tolist())))}"):
-            statistics = self.statistics.plus(x, columns, len(known) + len(new))
-            self.classifier.partial_fit(x, y)
-            self.statistics = statistics
-            picked = np.random.default_rng(0).permutation(len(y))[:_MAX_LEFT_OUT]
-            logits = self._main_stream().loo_logits(x[picked], y[picked])
-            self.reference = self.reference.plus(logits.max(1), statistics.loo_distances(x[picked], columns[picked]))
-            answers = logits.argmax(1)
-            self.left_out = added(self.left_out, counted(self.classes, columns[picked], answers))
-            self.seen = self.seen.plus([None] * len(y) if keys is None else keys, y.tolist())
-        judged = (statistics.counts > 1.5)[columns[picked]] & (len(self.classes) > 1)
-        return Lesson(
-            images=len(y),
-            new_classes=tuple(new),
-            known_classes=tuple(sorted(set(y.tolist()) & set(known))),
-            broken=(),
-            loo_accuracy=float((answers == columns[picked])[judged].mean()) if judged.any() else float("nan"),
-        )
+            learned = self._learned.learn(x, y, [None] * len(y) if keys is None else keys)
+        return Lesson(len(y), learned.new_classes, learned.known_classes, (), learned.loo_accuracy)
+
+    def predict(
+        self,
+        images: Images,
+        *,
+        top_k: int = 5,
+        threshold: float = THRESHOLD,
+        broken: str = "stop",
+        progress: OnProgress | None = None,
+    ) -> PredictionList:
+        """Predict the labels of images, with probabilities and novelty.
+
+        Args:
+            images: a file, a folder (all images below it), bytes of an image file, a Pillow image, a uint8 array
+                (h, w, 3), or several of them.
+            top_k: how many of the most likely classes to return per image.
+            threshold: novelty above which an image is flagged as novel.
+            broken: ``"stop"`` or ``"skip"``: what to do with images that cannot be read.
+            progress: called with (images read, total images).
+        """
+        return self.predictor().predict(images, top_k=top_k, threshold=threshold, broken=broken, progress=progress)
+
+    def evaluate(self, source: Labelled, *, broken: str = "stop", progress: OnProgress | None = None) -> Evaluation:
+        """Compare predictions with labels; images of classes that were never taught should be flagged as novel."""
+        return self.predictor().evaluate(source, broken=broken, progress=progress)
+
+    def suggest(
+        self, images: Images, count: int = 20, *, broken: str = "stop", progress: OnProgress | None = None
+    ) -> PredictionList:
+        """Suggest unlabelled images worth labelling, the most useful first, with their predictions.
+
+        They are typical of what the model is unsure of, and diverse: see
+        :func:`~dsal.image_model.suggesting.most_useful`. Images that were learned before and duplicates are left out.
+
+        Args:
+            images: as in :meth:`predict`.
+            count: how many to suggest.
+            broken: ``"stop"`` or ``"skip"``: what to do with images that cannot be read.
+            progress: called with (images read, total images).
+        """
+        return self.predictor().suggest(images, count, broken=broken, progress=progress)
+
+    def predictor(self) -> ImagePredictor:
+        """Return what predicts, evaluates and suggests; later changes of the model do not affect it."""
+        self._learned.check_taught()
+        return ImagePredictor(self._features(), self._learned.predictor(), self.seen)
+
+    def forget(
+        self,
+        source: Labelled,
+        *,
+        keep_compensation: bool = False,
+        broken: str = "stop",
+        progress: OnProgress | None = None,
+    ) -> int:
+        """Forget learned images; exact in the main stream. See :meth:`dsal.DSALClassifier.forget`.
+
+        The novelty reference (:class:`~dsal.image_model.novelty.NoveltyReference`) does not change.
+
+        Returns:
+            The number of images forgotten.
+        """
+        self._learned.check_taught()
+        given = labelled_images(source)
+        keys = content_keys(given.images)
+        self._check_seen(given, keys)
+        found = self._features().collect(given.images, broken=broken, progress=progress)
+        y = np.array(given.labels)[found.rows]
+        with self._change(f"forgot {len(y)} images of {listed(sorted(set(y.tolist())))}"):
+            self._learned.forget(found.x, y, [keys[row] for row in found.rows], keep_compensation)
+        return len(y)
+
+    def relabel(
+        self,
+        source: Labelled | Images,
+        new_label: str | None = None,
+        *,
+        keep_compensation: bool = False,
+        broken: str = "stop",
+        progress: OnProgress | None = None,
+    ) -> int:
+        """Move images that were learned under a wrong label to the right one; exact in the main stream.
+
+        The old label is looked up by the content of the image. As in :meth:`forget`, the compensation stream
+        cannot be corrected, so the model predicts with the main stream alone unless ``keep_compensation``.
+
+        Args:
+            source: images if ``new_label`` is given; otherwise images with their right labels (see :meth:`learn`).
+                Images that were already learned under their right label do not change.
+            new_label: the right label of all images.
+            keep_compensation: whether to keep using the compensation stream.
+            broken: ``"stop"`` or ``"skip"``: what to do with images that cannot be read.
+            progress: called with (images read, total images).
+
+        Returns:
+            The number of images whose label changed.
+        """
+        self._learned.check_taught()
+        if new_label is None:
+            given = labelled_images(source)  # type: ignore[arg-type]
+        else:
+            images = unlabelled_images(source)  # type: ignore[arg-type]
+            given = LabelledImages(images, (new_label,) * len(images))
+        keys = content_keys(given.images)
+        learned = [self.seen.labels(key) for key in keys]
+        unknown = [image for image, labels in zip(given.images, learned, strict=True) if not labels]
+        if unknown and new_label is not None:
+            raise InputError(f"{_subject(unknown)} never learned: learn them under the right label instead")
+        rows = [row for row, labels in enumerate(learned) if labels and given.labels[row] not in labels]
+        if not rows:
+            return 0
+        wrong = given.take(rows)
+        found = self._features().collect(wrong.images, broken=broken, progress=progress)
+        new = np.array(wrong.labels)[found.rows]
+        old = np.array([learned[rows[row]][0] for row in found.rows])
+        with self._change(f"relabelled {len(new)} images as {listed(sorted(set(new.tolist())))}"):
+            self._learned.relabel(found.x, old, new, [keys[rows[row]] for row in found.rows], keep_compensation)
+        return len(new)
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename a class. Nothing else changes."""
+        self._learned.check_known(old)
+        if not new or new in self.classes:
+            raise InputError(f"{new!r} is a class already: choose another name" if new else "the new name is empty")
+        with self._change(f"renamed {old} to {new}"):
+            self._learned.rename(old, new)
+
+    def drop(self, label: str) -> None:
+        """Remove a class: the model no longer predicts it, unless it is taught again.
+
+        Its images still count as negative examples of the other classes. To remove them completely, use :meth:`forget`,
+        which needs the images.
+        """
+        self._learned.check_known(label)
+        if len(self.classes) == 1:
+            raise InputError(f"{label!r} is the only class and cannot be dropped: create a new model instead")
+        with self._change(f"dropped {label}"):
+            self._learned.drop(label)
+
+    def merge(self, other: ImageModel, *, again: bool = False) -> ImageModel:
+        """Add what ``other`` has learned; its images are not needed. See :meth:`dsal.DSALClassifier.merge`.
+
+        The temperature of the probabilities and the novelty reference are estimated from the merged sums, because each
+        model measured only its own classes.
+
+        Args:
+            other: the other model; it does not change.
+            again: whether images that both models have learned may count twice.
+
+        Raises:
+            InputError: the models have different backbones or expansions, or images in common.
+        """
+        self._learned.check_taught()
+        other._learned.check_taught()
+        if self.backbone.fingerprint() != other.backbone.fingerprint():
+            raise InputError(
+                f"only models with the same backbone can be merged: {self.backbone.card.architecture} and "
+                f"{other.backbone.card.architecture} differ in architecture, weights or preprocessing"
+            )
+        shared = self.seen.shared(other.seen)
+        if shared and not again:
+            raise InputError(
+                f"both models have learned the same {shared} images, which would count twice: forget them in one of "
+                "the models, or pass again=True (--again)"
+            )
+        with self._change(f"merged {len(other.classes)} classes of another model"):
+            self._learned.merge(other._learned)
+        return self
+
+    def undo(self) -> str:
+        """Undo the last change, bit for bit.
+
+        The last change is one call of :meth:`learn`, :meth:`merge`, :meth:`forget`, :meth:`relabel`, :meth:`rename` or
+        :meth:`drop`; the previous state is part of the model file.
+
+        Returns:
+            A description of the change that was undone.
+        """
+        if not self.history:
+            raise InputError(f"there is nothing to undo (undo depth: {HISTORY})")
+        version, *older = self.history
+        self._learned = version.restored(self._learned)
+        self.history = tuple(older)
+        return version.change
 
     def save(self, path: StrPath, learning: bool = True) -> None:
         """Write the model to one file, atomically; with ``learning=False``, omit the state needed to learn more."""
-        self._check_taught()
+        self._learned.check_taught()
         model_files.save(self, path, learning)
 
     @classmethod
@@ -147,7 +369,6 @@ class ImageModel(Predicting, Correcting, Merging):
         path: StrPath,
         backbone: Backbone | nn.Module | None = None,
         device: str | torch.device = "cpu",
-        *,
         team: Team = ALONE,
     ) -> ImageModel:
         """Load a model that :meth:`save` wrote.
@@ -160,18 +381,43 @@ class ImageModel(Predicting, Correcting, Merging):
         """
         return model_files.load(path, backbone, device, team)
 
-    def _unseen(
-        self, given: LabelledImages, keys: Sequence[bytes | None]
-    ) -> tuple[list[int], tuple[tuple[str, str, str], ...]]:
-        """Return the rows with new content, each once, and the images that were learned under another label."""
-        rows, moved = [], []
-        lesson = set[tuple[bytes, str]]()
-        for row, (key, label) in enumerate(zip(keys, given.labels, strict=True)):
-            learned = self.seen.labels(key)
-            if learned and label not in learned:
-                moved.append((image_name(given.images[row]), label, learned[0]))
-            elif not learned and (key is None or (key, label) not in lesson):
-                rows.append(row)
-            if key is not None:
-                lesson.add((key, label))
-        return rows, tuple(moved)
+    def _features(self) -> BackboneFeatures:
+        return BackboneFeatures(self.backbone, self.team)
+
+    @contextmanager
+    def _change(self, change: str) -> Iterator[None]:
+        """Run a change all or nothing, and add it to the history.
+
+        In distributed runs only rank 0, which holds the learned state, restores and records it.
+        """
+        before = Version.of(self._learned, change) if self.team.leads else None
+        try:
+            yield
+        except BaseException:
+            if before is not None:
+                self._learned = before.restored(self._learned)
+            raise
+        if before is not None:
+            self.history = (before, *self.history)[:HISTORY]
+
+    def _check_seen(self, given: LabelledImages, keys: Sequence[bytes | None]) -> None:
+        """Raise InputError if an image was never learned: forgetting it would corrupt the sums."""
+        if not len(self.seen):
+            return  # learned as features, without keys
+        unseen = [
+            image
+            for image, key, label in zip(given.images, keys, given.labels, strict=True)
+            if key is not None and label in self.classes and label not in self.seen.labels(key)
+        ]
+        if unseen:
+            raise InputError(f"{_subject(unseen)} never learned under that label and cannot be forgotten")
+
+
+def _nothing_known(key: bytes) -> bool:
+    return False
+
+
+def _subject(images: Sequence[object]) -> str:
+    """Return the start of a sentence about images: "x.png was" or "3 images (x.png, ...) were"."""
+    first = describe(images[0])
+    return f"{first} was" if len(images) == 1 else f"{len(images)} images ({first}, ...) were"

@@ -18,11 +18,12 @@ from dsal.distributed import Team
 from dsal.errors import FileFormatError, InputError
 from dsal.files.model_schema import IMAGE_MODEL
 from dsal.files.store import StrPath, load_tensors, save_tensors
-from dsal.image_model.reader import KIND
-from dsal.image_model.version import Version, model_arrays, part, set_arrays
+from dsal.image_model.version import Version, part, set_arrays, state_arrays
 
 if TYPE_CHECKING:
     from dsal.image_model.model import ImageModel
+
+KIND = "image model"
 
 
 def save(model: ImageModel, path: StrPath, learning: bool) -> None:
@@ -33,7 +34,7 @@ def save(model: ImageModel, path: StrPath, learning: bool) -> None:
     if card.architecture != MODULE:
         state = model.backbone.state_dict()
         arrays |= {f"backbone.{name}": value for name, value in state.items() if not name.startswith("head.")}
-    arrays |= model_arrays(model)
+    arrays |= state_arrays(model._learned)
     history = model.history if learning else ()
     for number, version in enumerate(history):
         arrays |= {f"history.{number}.{name}": value for name, value in version.arrays.items()}
@@ -72,8 +73,8 @@ def load(path: StrPath, backbone: Backbone | nn.Module | None, device: str | tor
         classifier.team = team
         classifier_files.unpack(classifier, part(arrays, "classifier"), meta["classifier"], path, "auto")
         model = ImageModel(backbone, classifier, device, team=team)
-        set_arrays(model, arrays)
-        model.left_out, model.notes = meta["left_out"], meta["notes"]
+        set_arrays(model._learned, arrays)
+        model._learned.left_out, model.notes = meta["left_out"], meta["notes"]
         model.history = tuple(
             Version(arrays=part(arrays, f"history.{number}"), **document)
             for number, document in enumerate(meta["history"])

@@ -13,7 +13,6 @@ leave-one-out values measured at the time of learning. It is stored as counts on
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -108,6 +107,11 @@ class ClassStatistics:
         more = classes - len(self.counts)
         return ClassStatistics(np.pad(self.counts, (0, more)), np.pad(self.sums, ((0, more), (0, 0))), self.products)
 
+    @cached_property
+    def light_distance(self) -> RelativeDistance:
+        """:attr:`relative_distance` in float32."""
+        return self.relative_distance.single()
+
     def distances(self, x: Rows) -> Matrix:
         """Return the squared distance to the nearest class mean minus that to the overall mean, per feature: (n,)."""
         return self.relative_distance(x)
@@ -164,10 +168,10 @@ class RelativeDistance:
     slopes: Rows
     offsets: Rows
 
-    def __call__(self, x: Rows, product: Callable[..., Rows] = np.matmul) -> Matrix:
-        """Return the distances (n,) of rows (n, d), divided by d; ``product`` is the product with the form to use."""
+    def __call__(self, x: Rows) -> Matrix:
+        """Return the distances (n,) of rows (n, d), divided by d."""
         y = x - self.mean
-        squared = np.einsum("nd,nd->n", product(y, self.form), y) + (y @ self.slopes + self.offsets).min(1)
+        squared = np.einsum("nd,nd->n", y @ self.form, y) + (y @ self.slopes + self.offsets).min(1)
         relative: Matrix = np.asarray(squared, dtype=np.float64) / x.shape[1]
         return relative
 

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dsal.image_model.sources import KEY_BYTES
+
+
+class Plan(NamedTuple):
+    """What to do with the images of a lesson."""
+
+    new: list[int]  # positions of the images to learn
+    repeated: int  # images learned before under the same label
+    duplicates: int  # images that occur earlier in the lesson under the same label
+    moved: list[tuple[int, str]]  # images learned before under another label: position and that label
 
 
 class Seen:
@@ -25,9 +34,35 @@ class Seen:
     def __len__(self) -> int:
         return sum(map(len, self._labels.values()))
 
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._labels
+
     def labels(self, key: bytes | None) -> tuple[str, ...]:
         """Return the labels under which this content was learned; empty if it was not learned or ``key`` is None."""
         return () if key is None else self._labels.get(key, ())
+
+    def plan(self, keys: Sequence[bytes | None], labels: Sequence[str], again: bool = False) -> Plan:
+        """Sort the images of a lesson, given by keys and labels, into those to learn and those to skip.
+
+        With ``again``, all are learned; an image without a key is always learned.
+        """
+        if again:
+            return Plan(list(range(len(keys))), 0, 0, [])
+        new, repeated, duplicates, moved = list[int](), 0, 0, list[tuple[int, str]]()
+        lesson = set[tuple[bytes, str]]()
+        for position, (key, label) in enumerate(zip(keys, labels, strict=True)):
+            learned = self.labels(key)
+            if label in learned:
+                repeated += 1
+            elif learned:
+                moved.append((position, learned[0]))
+            elif key is not None and (key, label) in lesson:
+                duplicates += 1
+            else:
+                new.append(position)
+                if key is not None:
+                    lesson.add((key, label))
+        return Plan(new, repeated, duplicates, moved)
 
     def plus(self, keys: Iterable[bytes | None], labels: Iterable[str]) -> Seen:
         """Return the record with learned images added."""

@@ -76,20 +76,50 @@ def unlabelled_images(images: Images) -> tuple[ImageSource, ...]:
 
 
 def content_keys(images: Sequence[ImageSource]) -> list[bytes | None]:
-    """Return a key for each image: a hash of the file's bytes or of the pixels; None for a file that cannot be read."""
-    with ThreadPoolExecutor(cpu_count()) as pool:
-        return list(pool.map(_key, images))
+    """Return the :func:`content_key` of each image; None for a file that cannot be read."""
 
-
-def _key(image: ImageSource) -> bytes | None:
-    if isinstance(image, Path | ZipImage):
+    def key(image: ImageSource) -> bytes | None:
         try:
-            content = (image if isinstance(image, ZipImage) else check_readable(image)).read_bytes()
+            return content_key(file_content(image))
         except (OSError, FileFormatError):
             return None
-    elif isinstance(image, bytes):
-        content = image
-    else:
-        pixels = np.ascontiguousarray(image)
+
+    with ThreadPoolExecutor(cpu_count()) as pool:
+        return list(pool.map(key, images))
+
+
+def file_content(image: ImageSource) -> ImageSource:
+    """Return the bytes of an image file, read once, or the image itself if it is not a file.
+
+    Raises:
+        FileFormatError: the file cannot be read; the message names it.
+    """
+    if isinstance(image, ZipImage):
+        return image.read_bytes()
+    if not isinstance(image, Path):
+        return image
+    try:
+        return check_readable(image).read_bytes()
+    except OSError as error:
+        reason = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
+        raise FileFormatError(f"cannot read the image {image}: {reason}") from error
+    except FileFormatError as error:  # a FIFO, a device ...
+        raise FileFormatError(f"cannot read the image {image}: {error}") from error
+
+
+def content_key(content: ImageSource) -> bytes:
+    """Return a hash of the bytes of an image file, or of the pixels of another image."""
+    if not isinstance(content, bytes):
+        pixels = np.ascontiguousarray(content)
         content = f"{pixels.shape} {pixels.dtype}".encode() + pixels.tobytes()
     return hashlib.sha256(content).digest()[:KEY_BYTES]
+
+
+def describe(image: object) -> str:
+    """Return the name of an image for a message."""
+    return str(image) if isinstance(image, Path | ZipImage) else "an image"
+
+
+def listed(labels: Sequence[str]) -> str:
+    """Join the first class names for a message."""
+    return ", ".join(labels[:5]) + (f" and {len(labels) - 5} more" if len(labels) > 5 else "")

@@ -1,4 +1,4 @@
-"""The state of an image model before a change, which undo restores bit for bit.
+"""The learned state of an image model before a change, which undo restores bit for bit.
 
 A version holds the learning state of the classifier (a triangle for each stream, 0.13 GB at d_B = 4096) and the sums
 for novelty. Backbone and expansion never change and are not copied. It contains no image and no feature of a single
@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
 from dsal.classifier import DSALClassifier, classifier_files
+from dsal.image_model.learned_state import LearnedState
 from dsal.image_model.novelty import ClassStatistics, NoveltyReference
 from dsal.image_model.seen import Seen
-
-if TYPE_CHECKING:
-    from dsal.image_model.model_state import ModelState
 
 _EXPANSION = "expansion."
 
@@ -46,50 +44,48 @@ class Version:
         return {"change": self.change, "meta": self.meta, "left_out": self.left_out}
 
     @classmethod
-    def of(cls, model: ModelState, change: str) -> Version:
-        """Copy the current state of the model, so that the change cannot affect it."""
-        if not model.classes:
+    def of(cls, state: LearnedState, change: str) -> Version:
+        """Copy the current state, so that the change cannot affect it."""
+        if not state.taught:
             return cls(change, {}, {}, {})
-        parts, meta = classifier_files.pack(model.classifier, learning=model.learns_on)
+        parts, meta = classifier_files.pack(state.classifier, learning=state.classifier.learns_on)
         arrays = {
             f"classifier.{name}": _copied(value) for name, value in parts.items() if not name.startswith(_EXPANSION)
         }
-        return cls(change, arrays | model_arrays(model), meta, deepcopy(model.left_out))
+        return cls(change, arrays | state_arrays(state), meta, deepcopy(state.left_out))
 
-    def restore(self, model: ModelState) -> None:
-        """Restore this state in the model."""
-        model.left_out = deepcopy(self.left_out)
+    def restored(self, state: LearnedState) -> LearnedState:
+        """Return this version as a state; ``state`` is a later one of the same model."""
+        classifier, features = state.classifier, state.statistics.sums.shape[1]
         if not self.meta:
-            params = model.classifier.get_params(deep=False)
-            model.classifier = DSALClassifier(**params)
-            model.classifier.team = model.team
-            model.statistics = ClassStatistics.nothing(model.backbone.widths["stages"])
-            model.reference, model.seen = NoveltyReference.nothing(), Seen()
-            return
-        current = classifier_files.pack(model.classifier, learning=False)[0]
+            unfitted = DSALClassifier(**classifier.get_params(deep=False))
+            unfitted.team = classifier.team
+            return LearnedState(unfitted, features)
+        current = classifier_files.pack(classifier, learning=False)[0]
         parts = {name: _copied(value) for name, value in current.items() if name.startswith(_EXPANSION)}
         parts |= part(self.arrays, "classifier")
-        classifier = DSALClassifier()
-        classifier.team = model.team
-        classifier_files.unpack(classifier, parts, self.meta, "the earlier version", model.classifier.device)
-        model.classifier = classifier
-        set_arrays(model, self.arrays)
+        restored = LearnedState(DSALClassifier(), features)
+        restored.classifier.team = classifier.team
+        classifier_files.unpack(restored.classifier, parts, self.meta, "the earlier version", classifier.device)
+        restored.left_out = deepcopy(self.left_out)
+        set_arrays(restored, self.arrays)
+        return restored
 
 
-def model_arrays(model: ModelState) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a model besides those of backbone and classifier."""
+def state_arrays(state: LearnedState) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a state besides those of the classifier."""
     return {
-        **{f"novelty.{name}": value for name, value in asdict(model.statistics).items()},
-        "usual.counts": model.reference.counts,
-        **{f"seen.{name}": value for name, value in model.seen.arrays(model.classes).items()},
+        **{f"novelty.{name}": value for name, value in asdict(state.statistics).items()},
+        "usual.counts": state.reference.counts,
+        **{f"seen.{name}": value for name, value in state.seen.arrays(state.classes).items()},
     }
 
 
-def set_arrays(model: ModelState, arrays: dict[str, NDArray[Any]]) -> None:
-    """Set what :func:`model_arrays` returned; the model must already have its classifier."""
-    model.statistics = ClassStatistics(**part(arrays, "novelty"))
-    model.reference = NoveltyReference(**part(arrays, "usual"))
-    model.seen = Seen.from_arrays(part(arrays, "seen"), model.classes)
+def set_arrays(state: LearnedState, arrays: dict[str, NDArray[Any]]) -> None:
+    """Set what :func:`state_arrays` returned; the state must already have its classifier."""
+    state.statistics = ClassStatistics(**part(arrays, "novelty"))
+    state.reference = NoveltyReference(**part(arrays, "usual"))
+    state.seen = Seen.from_arrays(part(arrays, "seen"), state.classes)
 
 
 def part(arrays: dict[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:

@@ -1,4 +1,4 @@
-"""Feature extraction for the server: by ONNX Runtime if available, by PyTorch until it is ready."""
+"""Feature extraction for the server: by ONNX Runtime if available; predictions use PyTorch until it is ready."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ class Extractor:
     def __init__(self, backbone: Backbone) -> None:
         self.backbone, self.card = backbone, backbone.card
         self._graph: Graph | None = graph_of(backbone, pixels=0)  # if it was converted before
+        self._conversion = threading.Thread(target=self._convert, name="dsal-convert", daemon=True)
         if self._graph is None:
-            threading.Thread(target=self._convert, name="dsal-convert", daemon=True).start()
+            self._conversion.start()
 
     def features(self, images: Pixels) -> NDArray[np.float32]:
         """Return features (n, d) of images (n, c, size, size)."""
@@ -29,6 +30,14 @@ class Extractor:
         with torch.no_grad():
             features: NDArray[np.float32] = self.backbone.extract(torch.from_numpy(images)).cpu().numpy()
         return features
+
+    def prepare(self) -> None:
+        """Wait until the backbone is converted.
+
+        So all images of a model are learned by the same runtime, and forgetting them leaves nothing behind.
+        """
+        if self._conversion.ident is not None:
+            self._conversion.join()
 
     def _convert(self) -> None:
         self._graph = graph_of(self.backbone, WORTH_CONVERTING)

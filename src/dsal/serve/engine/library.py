@@ -17,8 +17,7 @@ from safetensors import SafetensorError, safe_open
 from dsal.backbones.backbone import Backbone
 from dsal.backbones.hub import as_backbone
 from dsal.base.memory import require
-from dsal.classifier import DSALClassifier
-from dsal.errors import DSALError, FileFormatError, InputError, ModelBusyError
+from dsal.errors import FileFormatError, InputError, ModelBusyError
 from dsal.files.lock import model_lock
 from dsal.files.store import file_stamp, flush_to_disk, remove_leftovers
 from dsal.image_model import ImageModel
@@ -126,7 +125,7 @@ class Library:
                     if made["digest"] != digest:
                         raise Refusal(422, "this Idempotency-Key was used for another change: use a new one")
                     return {**made["outcome"], "repeated": True}
-                outcome = self._changed(name, model, action)
+                outcome = action(model)
                 if key is not None:
                     made = {"key": key, "digest": digest, "outcome": outcome}
                     model.notes[KEYS] = [*_entries(model.notes), made][-MOST_KEYS:]
@@ -174,24 +173,13 @@ class Library:
         if stamp is None:
             if not create:
                 raise Refusal(404, f"there is no model {name!r}")
-            return ImageModel(
-                self.extractor(name).backbone, DSALClassifier(expansion_size=self.settings.expansion_size)
-            )
+            return ImageModel(self.extractor(name).backbone, expansion_size=self.settings.expansion_size)
         if model is None or held != stamp:
             model, _ = self._load(path)
         if not model.learns_on:
             raise Refusal(409, f"the model {name!r} was saved without its learning part: it can only predict")
-        self._keep(name, stamp, model)
+        self._hold(name, stamp, model)
         return model
-
-    def _changed(self, name: str, model: ImageModel, action: Callable[[ImageModel], Outcome]) -> Outcome:
-        try:
-            return action(model)
-        except DSALError:
-            raise  # an expected error: the model has not changed
-        except BaseException:
-            self._learners.pop(name, None)
-            raise
 
     def _write(self, name: str, path: Path, model: ImageModel) -> None:
         self._learners.pop(name, None)  # if writing fails, the file counts
@@ -200,7 +188,7 @@ class Library:
             model.save(path)
             stamp = file_stamp(path)
             if stamp is not None:
-                self._keep(name, stamp, model)
+                self._hold(name, stamp, model)
                 self._snapshots[name] = stamp, Snapshot.of(model, self._shared(model.backbone))
         finally:
             self._writing = None
@@ -213,7 +201,7 @@ class Library:
         self._learners.pop(name, None)
         self._snapshots.pop(name, None)
 
-    def _keep(self, name: str, stamp: Stamp, model: ImageModel) -> None:
+    def _hold(self, name: str, stamp: Stamp, model: ImageModel) -> None:
         self._learners[name] = stamp, model
         for oldest in list(self._learners)[:-_MAX_LEARNERS]:
             del self._learners[oldest]

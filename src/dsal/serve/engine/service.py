@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 
 import anyio
 import numpy as np
-from numpy.typing import NDArray
 
 from dsal.backbones.backbone import Card
 from dsal.data.images.decode import Pixels
 from dsal.image_model import ImageModel
+from dsal.image_model.predictor import Predictor, Scores
 from dsal.image_model.sources import content_keys
 from dsal.serve.engine.decoding import ImageFiles
 from dsal.serve.engine.extractor import Extractor
@@ -36,7 +36,7 @@ _NICENESS = 5  # added for the writing thread: next to two busy threads it gets 
 
 
 @dataclass(eq=False)
-class Lesson:
+class LessonProgress:
     """A lesson in progress.
 
     Attributes:
@@ -54,23 +54,19 @@ class Lesson:
 
 
 @dataclass(frozen=True, eq=False)
-class Scores:
+class ScoredImages:
     """Scores of the images that could be read.
 
     Attributes:
-        snapshot: the model.
+        predictor: the predictor of the model.
         rows: their indices among all images (n,).
-        logits: (n, c).
-        probabilities: (n, c).
-        novelty: (n,), NaN where unknown.
+        scores: their scores.
         broken: index and reason of each image that could not be read.
     """
 
-    snapshot: Snapshot
+    predictor: Predictor
     rows: list[int]
-    logits: NDArray[np.float32]
-    probabilities: NDArray[np.float32]
-    novelty: NDArray[np.float32]
+    scores: Scores
     broken: dict[int, str]
 
 
@@ -87,7 +83,7 @@ class Service:
             self.metrics.batches.observe,
             threads=os.cpu_count() or 1,
         )
-        self.lessons: dict[tuple[str, str], Lesson] = {}
+        self.lessons: dict[tuple[str, str], LessonProgress] = {}
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="dsal-writer", initializer=_lower_priority)
         self._writes = 0
         self.metrics.gauge("dsal_queue_images", "Images waiting for a prediction.", lambda: self.runner.waiting)
@@ -105,16 +101,18 @@ class Service:
         held = self.library.held(name)
         return held if held is not None else await asyncio.to_thread(self.library.snapshot, name)
 
-    async def scores(self, snapshot: Snapshot, images: Sequence[bytes] | Pixels, skip_broken: bool = False) -> Scores:
+    async def scores(
+        self, snapshot: Snapshot, images: Sequence[bytes] | Pixels, skip_broken: bool = False
+    ) -> ScoredImages:
         """Return scores of image files, or of pixels (n, c, size, size)."""
         seconds = self.settings.timeout
         try:
             with anyio.fail_after(seconds):
-                columns, rows, broken = await self._run(snapshot.extractor, snapshot.scores, images, skip_broken)
+                score = snapshot.predictor.scores
+                columns, rows, broken = await self._run(snapshot.extractor, score, images, skip_broken)
         except TimeoutError as error:
             raise Refusal(503, f"no answer within {seconds:g} s: try again later", 5) from error
-        logits, probabilities, novelty = columns
-        return Scores(snapshot, rows, logits, probabilities, novelty, broken)
+        return ScoredImages(snapshot.predictor, rows, Scores(*columns), broken)
 
     async def learn(
         self, name: str, key: str | None, images: Sequence[bytes], labels: Sequence[str], skip_broken: bool
@@ -126,7 +124,7 @@ class Service:
         handle = name, key or f"#{digest}{time.monotonic_ns()}"
         if handle in self.lessons:
             raise Refusal(409, "the lesson with this Idempotency-Key is in progress: try again for its outcome", 1)
-        lesson = self.lessons[handle] = Lesson(total=len(images))
+        lesson = self.lessons[handle] = LessonProgress(total=len(images))
         ended = "refused"
         try:
             outcome = await self._learn(name, key, digest, lesson, images, labels, skip_broken)
@@ -166,12 +164,13 @@ class Service:
         name: str,
         key: str | None,
         digest: str,
-        lesson: Lesson,
+        lesson: LessonProgress,
         images: Sequence[bytes],
         labels: Sequence[str],
         skip_broken: bool,
     ) -> Outcome:
         extractor = await asyncio.to_thread(self.library.extractor, name)
+        await asyncio.to_thread(extractor.prepare)
         features, rows, broken = np.empty(0, np.float32), list[int](), dict[int, str]()
         if not await self._known(name, key):
             (features,), rows, broken = await self._run(extractor, _unscored, images, skip_broken, lesson)
@@ -186,12 +185,12 @@ class Service:
             if model.backbone is not extractor.backbone or not rows:
                 raise Refusal(409, f"the model {name!r} was replaced in the meantime: send the lesson again")
             lesson.stage = "learning"
-            given = [labels[row] for row in rows]
-            new = [i for i, row in enumerate(rows) if not model.seen.labels(keys[row])]
+            given, given_keys = [labels[row] for row in rows], [keys[row] for row in rows]
+            new = model.seen.plan(given_keys, given).new
             skipped = {"seen_before": len(rows) - len(new), "broken": unread}
             if not new:
                 raise Unchanged({"images": 0, "new_classes": [], "known_classes": [], "loo_accuracy": None, **skipped})
-            taught = model.learn_features(features[new], np.array(given)[new], [keys[rows[i]] for i in new])
+            taught = model.learn_features(features[new], np.array(given)[new], [given_keys[i] for i in new])
             return {
                 "images": taught.images,
                 "new_classes": list(taught.new_classes),
@@ -221,7 +220,7 @@ class Service:
         score: Score,
         images: Sequence[bytes] | Pixels,
         skip_broken: bool,
-        lesson: Lesson | None = None,
+        lesson: LessonProgress | None = None,
     ) -> tuple[Rows, list[int], dict[int, str]]:
         """Return the scores of the readable images, their indices, and the reasons why others cannot be read.
 

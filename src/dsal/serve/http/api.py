@@ -11,10 +11,10 @@ from pydantic import BaseModel
 
 from dsal.base.version import __version__
 from dsal.image_model import ImageModel
-from dsal.image_model.answers import THRESHOLD
+from dsal.image_model.outcomes import THRESHOLD
 from dsal.serve.engine.library import Outcome, check_label
 from dsal.serve.engine.names import class_label, model_path
-from dsal.serve.engine.service import Scores, Service
+from dsal.serve.engine.service import ScoredImages, Service
 from dsal.serve.http import schemas
 from dsal.serve.http.bodies import Bodies, decode_base64, form_files, form_texts
 from dsal.serve.http_errors import Refusal
@@ -48,7 +48,7 @@ def api_routes(service: Service, bodies: Bodies) -> APIRouter:
         model_path(library.folder, name)
         images, _ = await _images(bodies, request, labelled=False)
         found = await service.scores(await service.snapshot(name), images, skip_broken)
-        size = found.probabilities.size * 8
+        size = found.scores.probabilities.size * 8
         text = await bodies.off_loop(size, _predictions, name, len(images), found, top_k, threshold)
         return Response(text, media_type="application/json")
 
@@ -209,23 +209,20 @@ async def _images(bodies: Bodies, request: Request, labelled: bool) -> tuple[lis
     return images, labels
 
 
-def _predictions(name: str, images: int, found: Scores, top_k: int, threshold: float) -> bytes:
+def _predictions(name: str, images: int, found: ScoredImages, top_k: int, threshold: float) -> bytes:
     """Return :class:`schemas.Predictions` as JSON, written image by image: other threads can run in between."""
-    classes, answers = found.snapshot.classes, [b""] * images
+    answers = [b""] * images
     for row, reason in found.broken.items():
         answers[row] = schemas.Broken(error=reason).model_dump_json().encode()
-    order = (-found.probabilities).argsort(axis=1, kind="stable")[:, :top_k]
-    for row, best, chances, novelty in zip(found.rows, order, found.probabilities, found.novelty.tolist(), strict=True):
-        ranked = [
-            schemas.Ranked(label=classes[column], score=score)
-            for column, score in zip(best.tolist(), chances[best].tolist(), strict=True)
-        ]
-        prediction = schemas.Prediction(
-            label=ranked[0].label,
-            score=ranked[0].score,
-            top_k=ranked,
-            novelty=None if math.isnan(novelty) else novelty,
-            novel=novelty > threshold,
+    paths = [None] * len(found.rows)
+    predictions = found.predictor.predictions(found.scores, paths, top_k=top_k, threshold=threshold)
+    for row, prediction in zip(found.rows, predictions, strict=True):
+        answer = schemas.Prediction(
+            label=prediction.label,
+            score=prediction.score,
+            top_k=[schemas.Ranked(label=label, score=score) for label, score in prediction.top_k],
+            novelty=None if math.isnan(prediction.novelty) else prediction.novelty,
+            novel=prediction.novel,
         )
-        answers[row] = prediction.model_dump_json().encode()
+        answers[row] = answer.model_dump_json().encode()
     return b'{"model":%s,"predictions":[%s]}' % (json.dumps(name).encode(), b",".join(answers))

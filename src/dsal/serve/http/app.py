@@ -10,7 +10,6 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, JSONResponse
 from starlette.staticfiles import StaticFiles
@@ -23,14 +22,12 @@ from dsal.serve.http.api import api_routes
 from dsal.serve.http.bodies import Bodies
 from dsal.serve.http.guard import Guard
 from dsal.serve.http.open_inference import inference_routes
-from dsal.serve.http.shortcut import Shortcut
 from dsal.serve.http.transfer import transfer_routes
 from dsal.serve.http_errors import Refusal
 from dsal.serve.settings import Settings
 
 PAGE = Path(__file__).parents[1] / "page"
 _FRESH = {"Cache-Control": "no-cache"}
-_BUSY = ("predict", "infer")  # endpoints that are called many times a second
 
 
 def create_app(settings: Settings) -> Guard:
@@ -51,11 +48,8 @@ def create_app(settings: Settings) -> Guard:
         redoc_url=None,
         lifespan=life,
     )
-    routers = [routes(service, bodies) for routes in (api_routes, inference_routes, transfer_routes)]
-    for router in routers:
-        app.include_router(router)
-    routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
-    app.add_middleware(Shortcut, routes=[route for route in routes if route.name in _BUSY], failure=_failure)
+    for routes in (api_routes, inference_routes, transfer_routes):
+        app.include_router(routes(service, bodies))
 
     @app.get("/metrics", include_in_schema=False)
     def metrics() -> Response:

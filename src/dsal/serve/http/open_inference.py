@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dsal.base.version import __version__
 from dsal.serve.engine.names import model_path
-from dsal.serve.engine.service import Scores, Service
+from dsal.serve.engine.service import ScoredImages, Service
 from dsal.serve.engine.snapshot import Snapshot
 from dsal.serve.http import schemas
 from dsal.serve.http.bodies import Bodies
@@ -46,7 +46,7 @@ def inference_routes(service: Service, bodies: Bodies) -> APIRouter:
         if isinstance(document.get("id"), str):
             own["id"] = document["id"][:_MOST_ID]
         found = await service.scores(snapshot, images)
-        return await bodies.off_loop(found.logits.size * 16, _answer, own, found, wanted)
+        return await bodies.off_loop(found.scores.logits.size * 16, _answer, own, found, wanted)
 
     @router.get("/health/live")
     async def live() -> dict[str, bool]:
@@ -156,13 +156,13 @@ def _wanted(document: dict[str, Any]) -> list[tuple[str, bool]]:
     return wanted
 
 
-def _answer(head: dict[str, Any], found: Scores, wanted: list[tuple[str, bool]]) -> Response:
-    classes = found.snapshot.classes
+def _answer(head: dict[str, Any], found: ScoredImages, wanted: list[tuple[str, bool]]) -> Response:
+    scores, classes = found.scores, found.predictor.classes
     values: dict[str, Any] = {
-        "label": [classes[column] for column in found.probabilities.argmax(1)],
-        "probabilities": found.probabilities,
-        "novelty": found.novelty,
-        "logits": found.logits,
+        "label": [classes[column] for column in scores.logits.argmax(1)],
+        "probabilities": scores.probabilities.astype(np.float32),
+        "novelty": scores.novelty.astype(np.float32),
+        "logits": scores.logits,
     }
     outputs, raw = list[str](), list[bytes]()
     for name, binary in wanted:

@@ -22,7 +22,8 @@ class Lesson:
         broken: images that could not be read, and why.
         loo_accuracy: fraction of the lesson's images that the main stream classifies correctly, each as if it had not
             been learned; NaN with a single class, or if no class has a second image.
-        repeated: number of images skipped because the same content was learned before, or occurs twice in the lesson.
+        repeated: number of images skipped because the same content was learned before.
+        duplicates: number of images skipped because the same content occurs earlier in the lesson.
         moved: images skipped because the same content was learned under another label: (image, new label,
             old label). :meth:`ImageModel.relabel` corrects them.
     """
@@ -33,6 +34,7 @@ class Lesson:
     broken: tuple[str, ...]
     loo_accuracy: float
     repeated: int = 0
+    duplicates: int = 0
     moved: tuple[tuple[str, str, str], ...] = ()
 
 
@@ -58,7 +60,7 @@ class Prediction:
     novel: bool
 
 
-class Predictions(list[Prediction]):
+class PredictionList(list[Prediction]):
     """Predictions in the order of the images; ``broken`` lists the images that could not be read, and why."""
 
     broken: tuple[str, ...] = ()

@@ -1,0 +1,107 @@
+"""Features of images by a backbone: in ONNX Runtime or PyTorch, whichever is faster, while threads decode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from os import cpu_count
+
+import numpy as np
+import torch
+
+from dsal.backbones.backbone import Backbone
+from dsal.base.progress import OnProgress
+from dsal.data.images.decode import ImageSource, check_broken
+from dsal.distributed import ALONE, Team
+from dsal.image_model.graph import graph_of
+from dsal.image_model.graph_features import (
+    DecodedBatch,
+    FeatureBatch,
+    Features,
+    GraphFeatures,
+    Known,
+    check_any,
+    decode_rows,
+    in_threads,
+    joined,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class BackboneFeatures:
+    """Features by a backbone, which runs on the device of its weights.
+
+    Attributes:
+        backbone: maps images to features.
+        team: the processes that extract features together.
+        batch_size: images per batch in PyTorch; by default 8 on a CPU, whose caches hold no more, and 64 elsewhere.
+        workers: number of threads; by default the number of processors, or half of it if PyTorch runs on the CPU.
+    """
+
+    backbone: Backbone
+    team: Team = ALONE
+    batch_size: int | None = None
+    workers: int | None = None
+
+    def stream(
+        self, images: Sequence[ImageSource], *, broken: str = "stop", known: Known | None = None
+    ) -> Iterator[FeatureBatch]:
+        """Yield features of images in order: see :class:`~dsal.image_model.graph_features.FeatureSource`."""
+        return self._stream(images, broken, known, len(images))
+
+    def collect(
+        self,
+        images: Sequence[ImageSource],
+        *,
+        broken: str = "stop",
+        known: Known | None = None,
+        progress: OnProgress | None = None,
+    ) -> Features:
+        """Return features of all images: see :class:`~dsal.image_model.graph_features.FeatureSource`.
+
+        Every rank of the team reads a part, and all get all features.
+        """
+        team = self.team
+        share = team.share(len(images), unit=self._batch)  # whole batches: other batch sizes round differently
+        mine, width = images[share], self.backbone.widths["stages"]
+        found = joined(self._stream(mine, broken, known, len(images)), width, len(mine), progress)
+        if team.size > 1:
+            keys = {share.start + row: key for row, key in found.keys.items()}
+            found = Features(
+                rows=team.rows(share.start + found.rows),
+                x=team.rows(found.x),
+                broken=tuple(reason for some in team.gathered(found.broken) for reason in some),
+                keys={row: key for some in team.gathered(keys) for row, key in some.items()},
+            )
+        return check_any(found, len(images))
+
+    @property
+    def _on_cpu(self) -> bool:
+        return self.backbone.feature_mean.device.type == "cpu"
+
+    @property
+    def _batch(self) -> int:
+        return (8 if self._on_cpu else 64) if self.batch_size is None else self.batch_size
+
+    def _stream(
+        self, images: Sequence[ImageSource], broken: str, known: Known | None, total: int
+    ) -> Iterator[FeatureBatch]:
+        """Yield features of ``images``; the ``total`` of all ranks decides whether to convert the backbone."""
+        check_broken(broken)
+        card = self.backbone.card
+        graph = graph_of(self.backbone, total * card.size**2)
+        if graph is not None:
+            yield from GraphFeatures(graph, card.size, card.in_channels, self.workers).stream(
+                images, broken=broken, known=known
+            )
+            return
+
+        def decode(rows: range) -> DecodedBatch:
+            return decode_rows(images, rows, card.size, card.in_channels, broken=broken, known=known)
+
+        workers = max((cpu_count() or 1) // 2, 1) if self.workers is None and self._on_cpu else self.workers
+        for batch in in_threads(decode, len(images), self._batch, workers):
+            x = np.empty((0, self.backbone.widths["stages"]), np.float32)
+            if batch.rows:
+                x = self.backbone.extract(torch.from_numpy(batch.pixels)).cpu().numpy()
+            yield FeatureBatch(batch.rows, x, batch.broken, batch.keys, batch.images)

@@ -1,0 +1,201 @@
+"""What an image model has learned, and how features change it. Knows nothing of images, backbones or files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsal.analytic.activations import name_of
+from dsal.analytic.combine import combined
+from dsal.analytic.expansion import RandomProjection
+from dsal.analytic.head import AnalyticHead
+from dsal.classifier import DSALClassifier
+from dsal.classifier.calibration import Calibration
+from dsal.classifier.labels import columns_of
+from dsal.errors import InputError, UnknownNameError
+from dsal.image_model.left_out_counts import LeftOut, added, counted, renamed, restricted
+from dsal.image_model.novelty import ClassStatistics, NoveltyReference
+from dsal.image_model.predictor import ACTIVATIONS, Head, LightHead, Predictor, Single
+from dsal.image_model.seen import Seen
+
+_MAX_LEFT_OUT = 2000  # rows judged leave-one-out; enough to know the accuracy to one per cent
+_SAMPLED = 20  # rows sampled per class to estimate the novelty reference of a merged model
+
+Keys = Sequence[bytes | None]
+
+
+class Learned(NamedTuple):
+    """The result of :meth:`LearnedState.learn`; classes are sorted."""
+
+    new_classes: tuple[str, ...]
+    known_classes: tuple[str, ...]
+    loo_accuracy: float
+
+
+class LearnedState:
+    """A classifier with the statistics for novelty, leave-one-out counts, and the record of learned images.
+
+    Methods that change it are not all or nothing: :class:`~dsal.image_model.ImageModel` restores it after an error.
+
+    Args:
+        classifier: the classifier, unfitted, or as it was when the state was saved.
+        features: width of the features.
+
+    Attributes: see :class:`~dsal.image_model.ImageModel`.
+    """
+
+    def __init__(self, classifier: DSALClassifier, features: int) -> None:
+        self.classifier = classifier
+        self.statistics = ClassStatistics.nothing(features)
+        self.reference = NoveltyReference.nothing()
+        self.left_out: LeftOut = {}
+        self.seen = Seen()
+
+    @property
+    def taught(self) -> bool:
+        """Whether anything was learned."""
+        return self.classifier.__sklearn_is_fitted__()
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Labels in the order in which they were learned."""
+        return tuple(self.classifier.classes_.tolist()) if self.taught else ()
+
+    def check_taught(self) -> None:
+        """Raise InputError if nothing was learned."""
+        if not self.taught:
+            raise InputError("the model has learned nothing yet: teach it some images first")
+
+    def check_known(self, label: str) -> None:
+        """Raise UnknownNameError if there is no such class."""
+        self.check_taught()
+        if label not in self.classes:
+            raise UnknownNameError("class", label, self.classes)
+
+    def learn(self, x: Single, y: NDArray[Any], keys: Keys) -> Learned:
+        """Learn a phase of features (n, d) with labels (n,) and content keys (n)."""
+        known, labels = self.classes, set(y.tolist())
+        new = sorted(labels - set(known))
+        columns = columns_of(y, np.array([*known, *new]))
+        self.statistics = self.statistics.plus(x, columns, len(known) + len(new))
+        self.classifier.partial_fit(x, y)
+        picked = np.random.default_rng(0).permutation(len(y))[:_MAX_LEFT_OUT]
+        rows, columns = x[picked], columns[picked]
+        logits = self._main_stream().loo_logits(rows, y[picked])
+        self.reference = self.reference.plus(logits.max(1), self.statistics.loo_distances(rows, columns))
+        answers = logits.argmax(1)
+        self.left_out = added(self.left_out, counted(self.classes, columns, answers))
+        self.seen = self.seen.plus(keys, y.tolist())
+        judged = (self.statistics.counts > 1.5)[columns] & (len(self.classes) > 1)
+        accuracy = float((answers == columns)[judged].mean()) if judged.any() else float("nan")
+        return Learned(tuple(new), tuple(sorted(labels & set(known))), accuracy)
+
+    def forget(self, x: Single, y: NDArray[Any], keys: Keys, keep_compensation: bool) -> None:
+        """Forget features (n, d) that were learned with labels (n,) and content keys (n)."""
+        before = self.classes
+        columns = columns_of(y, self.classifier.classes_)
+        self.classifier.forget(x, y, keep_compensation=keep_compensation)
+        kept = columns_of(self.classifier.classes_, np.array(before))
+        self.statistics = self.statistics.plus(x, columns, len(before), sign=-1.0).kept(kept)
+        self.seen = self.seen.minus(keys, y.tolist())
+        self.left_out = restricted(self.left_out, self.classes)
+
+    def relabel(self, x: Single, old: NDArray[Any], new: NDArray[Any], keys: Keys, keep_compensation: bool) -> None:
+        """Move features (n, d) with content keys (n) from the labels ``old`` (n,) to ``new`` (n,)."""
+        self.classifier.partial_fit(x, new)
+        columns = columns_of(new, self.classifier.classes_)
+        self.statistics = self.statistics.plus(x, columns, len(self.classes))
+        self.seen = self.seen.plus(keys, new.tolist())
+        self.forget(x, old, keys, keep_compensation)
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename a class."""
+        self.classifier.rename_class(old, new)
+        self.seen = self.seen.renamed(old, new)
+        self.left_out = renamed(self.left_out, old, new)
+
+    def drop(self, label: str) -> None:
+        """Remove a class from the predictions."""
+        column = self.classes.index(label)
+        self.classifier.drop_class(label)
+        self.statistics = self.statistics.without_class(column)
+        self.seen = self.seen.renamed(label, None)
+        self.left_out = restricted(self.left_out, self.classes)
+
+    def merge(self, other: LearnedState) -> None:
+        """Add what ``other`` has learned."""
+        self.classifier.merge(other.classifier)
+        classes = self.classifier.classes_
+        columns = columns_of(other.classifier.classes_, classes)
+        self.statistics = self.statistics.merged(other.statistics, columns, len(classes))
+        self.seen = self.seen.merged(other.seen)
+        self.left_out = added(self.left_out, other.left_out)
+        self._estimate()
+
+    def predictor(self) -> Predictor:
+        """Return a predictor that later changes do not affect."""
+        return Predictor(
+            self.classes,
+            _head(self.classifier),
+            self.classifier._calibration.temperature,
+            self.statistics.light_distance,
+            self.reference,
+        )
+
+    def _main_stream(self) -> DSALClassifier:
+        """Return the main stream alone, whose leave-one-out logits are exact; it shares the classifier's state."""
+        main = copy(self.classifier)
+        main.compensation = 0.0
+        return main
+
+    def _estimate(self) -> None:
+        """Estimate the calibration and the novelty reference from the sums alone.
+
+        The models that were merged measured these only for their own classes and their own logits. Features sampled
+        from the class means and the covariance take the place of images.
+        """
+        x, columns = self.statistics.sample(_SAMPLED)
+        images = float(self.statistics.counts.sum())
+        main = self._main_stream().logits(x).max(1)
+        self.reference = NoveltyReference.estimated(main, self.statistics.distances(x), images)
+        logits = self.classifier.logits(x)
+        self.classifier._calibration = Calibration().plus(logits, columns, np.ones(len(x)), images)
+
+
+def _head(classifier: DSALClassifier) -> Head:
+    """Return both streams of a classifier in float32: in NumPy if it can, in PyTorch otherwise."""
+    head = classifier.to_torch()
+    names = classifier.main_activation, classifier.activation
+    if not isinstance(head.expansion, RandomProjection) or not all(name in ACTIVATIONS for name in names):
+        return _TorchHead(head)
+    return LightHead(
+        head.expansion.projection.numpy(),
+        name_of(names[0]),
+        head.main.numpy(),
+        name_of(names[1]),
+        None if head.comp is None else head.comp.numpy(),
+        head.compensation,
+    )
+
+
+class _TorchHead:
+    """Both streams of a classifier in PyTorch, for expansions and activations that NumPy does not know."""
+
+    def __init__(self, head: AnalyticHead) -> None:
+        self.head = head
+
+    def __call__(self, x: Single) -> tuple[Single, Single]:
+        """Return the logits (n, c) of the main stream and of both, for features (n, d)."""
+        import torch
+
+        head = self.head
+        with torch.no_grad():
+            z = head.expansion(torch.from_numpy(x))
+            main = head.main_activation(z) @ head.main
+            if head.comp is None:
+                return main.numpy(), main.numpy()
+            return main.numpy(), combined(main, head.activation(z) @ head.comp, head.compensation).numpy()
