@@ -1,5 +1,7 @@
 """Models of images: learning in any order, merging, forgetting, files, and mistakes that change nothing."""
 
+import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -248,6 +250,46 @@ def test_pipeline(backbone: Backbone, album: Path) -> None:
     assert ImageFeatures(backbone).transform([str(path) for path in test.paths]).shape == (15, 112)
 
 
+def test_the_transformer_takes_what_a_model_takes(backbone: Backbone, album: Path) -> None:
+    paths, transformer = read_files(album / "test").paths[:3], ImageFeatures(backbone)
+    expected = transformer.transform(paths)
+    arrays = [np.asarray(Image.open(path).convert("RGB")) for path in paths]
+    for images in (
+        arrays,
+        np.stack(arrays),
+        [Image.open(path) for path in paths],
+        [path.read_bytes() for path in paths],
+    ):
+        assert np.array_equal(transformer.transform(images), expected)
+    for one in (paths[0], str(paths[0]), arrays[0], Image.open(paths[0]), paths[0].read_bytes()):
+        with pytest.raises(InputError, match="pass a list of images, even of one"):
+            transformer.transform(one)
+    with pytest.raises(InputError, match="not float"):
+        transformer.transform([0.5])
+
+
+def test_a_lesson_opens_each_file_once(backbone: Backbone, album: Path, tmp_path: Path) -> None:
+    """Whether it is learned, was learned before, or occurs twice in the lesson."""
+    opened: list[str] | None = None
+
+    def hook(event: str, arguments: tuple[object, ...]) -> None:
+        if event == "open" and opened is not None and str(arguments[0]).startswith(str(tmp_path)):
+            opened.append(str(arguments[0]))
+
+    sys.addaudithook(hook)
+    shutil.copytree(album / "first", tmp_path / "first")
+    model, files = new(backbone), read_files(tmp_path / "first")
+    for lesson in range(2):
+        opened = []
+        assert model.learn((files.paths, files.labels)).images == (0 if lesson else 60)
+        assert sorted(opened) == sorted(map(str, files.paths))
+    opened = None
+    copy = tmp_path / "copy.png"
+    copy.write_bytes((album / "second" / "char 148" / "3.png").read_bytes())
+    lesson = model.learn(([copy, album / "second" / "char 148" / "3.png", files.paths[0]], ["a", "a", files.labels[0]]))
+    assert (lesson.images, lesson.duplicates, lesson.repeated) == (1, 1, 1)
+
+
 def test_images_of_every_kind(taught: ImageModel, backbone: Backbone, album: Path) -> None:
     """Paths, bytes, Pillow images and arrays of the same pictures are learned and named alike."""
     files = read_files(album / "second")
@@ -299,6 +341,15 @@ def test_leave_one_out_says_nothing_where_there_is_nothing_to_say(backbone: Back
     assert np.isnan(one_class.learn((files.paths[:5], files.labels[:5])).loo_accuracy)
     first = [files.labels.index(label) for label in sorted(set(files.labels))]
     assert np.isnan(one_image.learn(([files.paths[i] for i in first], sorted(set(files.labels)))).loo_accuracy)
+
+
+def test_new_models_are_alike_however_they_are_made(backbone: Backbone) -> None:
+    model = ImageModel(backbone)
+    assert (model.classifier.gamma, model.classifier.expansion_size, model.classifier.random_state) == (100.0, 4096, 0)
+    own = ImageModel(backbone, expansion_size=64, gamma="auto", seed=3).classifier
+    assert (own.gamma, own.expansion_size, own.random_state) == ("auto", 64, 3)
+    with pytest.raises(InputError, match="either a classifier, or"):
+        ImageModel(backbone, DSALClassifier(), gamma=1.0)
 
 
 def like_default(backbone: Backbone) -> ImageModel:

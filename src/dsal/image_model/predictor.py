@@ -29,7 +29,7 @@ ACTIVATIONS: dict[str, Callable[[Single], Single]] = {
     "identity": lambda z: z,
 }
 """Activations that NumPy knows; models with others predict with PyTorch."""
-_ROWS = 256  # scored at once, so that the expanded rows of many images need little memory
+_ROWS = 8  # scored at once, never more nor fewer: BLAS rounds differently for other numbers of rows
 
 
 class LightHead:
@@ -99,8 +99,11 @@ class Predictor:
 
     def scores(self, x: Single) -> Scores:
         """Return the scores of features (n, d); those of a row do not depend on the other rows."""
-        blocks = [self._scores(x[start : start + _ROWS]) for start in range(0, max(len(x), 1), _ROWS)]
-        return blocks[0] if len(blocks) == 1 else Scores(*map(np.concatenate, zip(*blocks, strict=True)))
+        padded = np.zeros((max(-(-len(x) // _ROWS), 1) * _ROWS, x.shape[1]), np.float32)
+        padded[: len(x)] = x
+        blocks = [self._scores(padded[start : start + _ROWS]) for start in range(0, len(padded), _ROWS)]
+        logits, likely, novelty = map(np.concatenate, zip(*blocks, strict=True))
+        return Scores(logits[: len(x)], likely[: len(x)], novelty[: len(x)])
 
     def predictions(
         self, scores: Scores, paths: Sequence[Path | None], *, top_k: int, threshold: float
@@ -112,8 +115,6 @@ class Predictor:
             yield Prediction(path, *ranked[0], ranked, novelty=novelty, novel=novelty > threshold)
 
     def _scores(self, x: Single) -> Scores:
-        if len(x) == 1:  # BLAS multiplies a single row by another routine, which rounds differently
-            return self._scores(np.repeat(x, 2, axis=0)).take([0])
         main, logits = self.head(x)
         z = (logits - logits.max(1, keepdims=True)).astype(np.float64) / self.temperature
         likely = np.exp(z)
