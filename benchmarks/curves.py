@@ -66,16 +66,16 @@ def draw(runs: dict[str, Any]) -> Figure:
     published = paper()
     assert published.average is not None
     assert published.last is not None
-    axes.axhline(published.average.value, color=RED, linewidth=1, linestyle=":")
-    axes.plot([100], [published.last.value], "D", color=RED, markersize=8)
+    axes.axhline(published.average.mean, color=RED, linewidth=1, linestyle=":")
+    axes.plot([100], [published.last.mean], "D", color=RED, markersize=8)
 
     def name(x: float, y: float, text: str, colour: str, **given: Any) -> None:
         axes.annotate(text, (x, y), color=colour, fontsize=10, annotation_clip=False, va="center", **given)
 
     name(101.5, ours["accuracy"][-1] + 3, f"DS-AL, dsal run: {ours['last_accuracy']:.1f}", BLUE, weight="bold")
     name(101.5, joint["accuracy"][-1] - 1, f"ridge, all data: {joint['last_accuracy']:.1f}", INK)
-    name(101.5, published.last.value, f"DS-AL, paper, last: {published.last.value:.1f}", RED)
-    name(64, published.average.value - 2.5, f"DS-AL, paper, average: {published.average.value:.1f}", RED)
+    name(101.5, published.last.mean, f"DS-AL, paper, last: {published.last.mean:.1f}", RED)
+    name(64, published.average.mean - 2.5, f"DS-AL, paper, average: {published.average.mean:.1f}", RED)
     name(101.5, plain["accuracy"][-1], f"linear head trained on\neach phase: {plain['last_accuracy']:.1f}", GREY)
     axes.set_xlim(49, 101)
     axes.set_ylim(0, 90)

@@ -33,7 +33,7 @@ from torch import Tensor
 from dsal.analytic.learner import Learner
 from dsal.analytic.parallel import CHUNK_BYTES
 from dsal.analytic.rows import PhaseRows, from_arrays
-from dsal.data.features.feature_set import FeatureSet, load_features
+from dsal.data import FeatureSet, load_features
 from dsal.distributed import ALONE, Team, joined
 from dsal.linalg.backend import Lapack
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 from dsal import DSALClassifier
-from dsal.data.features.feature_set import FeatureSet, load_features, read_features
+from dsal.data import FeatureSet, load_features
 from dsal.image_model.novelty import ClassStatistics, NoveltyReference
 from dsal.image_model.outcomes import THRESHOLD
 
@@ -72,7 +72,7 @@ def main() -> None:
 
 def questions(proxy: Path | None) -> Iterator[Question]:
     if proxy is not None:
-        data = read_features(proxy)
+        data = load_features(str(proxy))
         yield ask("proxy", data, PROXY_BASE, also_training_images=True)
     for name in ("cifar100-features", "omniglot-features"):
         data = load_features(name)

@@ -18,7 +18,7 @@ from rich.console import Console
 from dsal.cli.comparison_table import comparison_table
 from dsal.protocol.paper_numbers import paper_results
 from dsal.reproduction.document import markdown_block
-from dsal.reproduction.networks import read_networks, tell_networks
+from dsal.reproduction.networks import describe_networks, read_networks
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -88,7 +88,7 @@ def _origin(document: dict[str, Any]) -> str:
 
 def networks(*paths: Path) -> str:
     """Return comparisons with methods that train a network, as ``dsal reproduce table1`` shows them."""
-    blocks = [block for path in paths if path.is_file() for block in tell_networks(read_networks(path))]
+    blocks = [block for path in paths if path.is_file() for block in describe_networks(read_networks(path))]
     blocks = blocks or ["Nothing has been run yet."]
     return "\n\n".join("\n".join(markdown_block(block)) for block in blocks) + "\n"
 

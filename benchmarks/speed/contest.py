@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dsal.data.features.feature_set import FeatureSet, load_features
+from dsal.data import FeatureSet, load_features
 from dsal.methods.closed_form.ds_al import DSAL
 
 GAMMA, RATIO = 0.1, 0.6

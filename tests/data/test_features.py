@@ -9,9 +9,7 @@ from safetensors.numpy import load_file
 
 from dsal.data.features.feature_set import (
     FeatureSet,
-    feature_set_names,
     features_fingerprint,
-    load_features,
     read_features,
     save_features,
 )
@@ -147,12 +145,6 @@ def test_foreign_and_incomplete_files_are_refused(features: FeatureSet, tmp_path
     path.write_bytes(path.read_bytes()[:-7])
     with pytest.raises(FileFormatError):
         read_features(path)
-
-
-def test_an_unknown_name_lists_what_ships() -> None:
-    with pytest.raises(UnknownNameError) as caught:
-        load_features("cifar1000-features")
-    assert caught.value.valid == feature_set_names()
 
 
 def test_arrays_of_any_kind_become_a_set(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsal.protocol import metrics
-from dsal.protocol.confusion_counts import Confusion
+from dsal.protocol.confusion_counts import ConfusionCounts
 
 GROUPS = (range(0, 3), range(3, 4), range(4, 6))
 
@@ -37,7 +37,7 @@ def test_all_metrics_follow_their_definitions(seed: int) -> None:
     for metric in (metrics.forgetting, metrics.backward_transfer):
         assert metric(tallies, GROUPS) == metric(counts, GROUPS)
     for dense in counts:
-        np.testing.assert_array_equal(Confusion.of(dense).dense(), dense)
+        np.testing.assert_array_equal(ConfusionCounts.of(dense).dense(), dense)
     assert metrics.average_accuracy(counts) == pytest.approx(sum(overall) / 3)
     assert metrics.accuracy(counts[2]) == pytest.approx(overall[2])
     assert metrics.base_accuracy(counts[2], GROUPS[0]) == pytest.approx(a[2, 0])

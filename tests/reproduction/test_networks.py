@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dsal.reproduction.item import Table
-from dsal.reproduction.networks import read_networks, tell_networks
+from dsal.reproduction.networks import describe_networks, read_networks
 from dsal.reproduction.table1 import ITEM
 
 ORIGIN = {
@@ -37,7 +37,7 @@ def told(tmp_path: Path, *runs: dict[str, Any]) -> tuple[str, Table]:
     """All text, and the table."""
     path = tmp_path / "comparison.json"
     path.write_text(json.dumps({"schema": 1, "runs": runs, "tuning": {}, "provenance": ORIGIN}), encoding="utf-8")
-    blocks = tell_networks(read_networks(path))
+    blocks = describe_networks(read_networks(path))
     (table,) = (block for block in blocks if isinstance(block, Table))
     return "\n".join(block for block in blocks if isinstance(block, str)), table
 
@@ -78,8 +78,8 @@ def test_table_1_shows_them_after_the_papers_rows(tmp_path: Path) -> None:
     )
     committed = Path(__file__).parents[2] / "docs" / "reproduction" / "table1.json"
     summary = json.loads(committed.read_text(encoding="utf-8"))["summary"]
-    plain = ITEM.tell(summary)
-    told = ITEM.tell({**summary, "networks": read_networks(tmp_path / "comparison.json")})
+    plain = ITEM.describe(summary)
+    told = ITEM.describe({**summary, "networks": read_networks(tmp_path / "comparison.json")})
     assert told[: len(plain)] == plain
     tables = [block for block in told[len(plain) :] if isinstance(block, Table)]
     assert [row[0] for row in tables[0].rows] == ["ds-al", "lwf"]

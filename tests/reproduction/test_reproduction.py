@@ -15,7 +15,7 @@ from dsal.protocol.results import comparable, read_results
 from dsal.protocol.runs import run_experiment
 from dsal.reproduction.document import write_documents
 from dsal.reproduction.item import shown
-from dsal.reproduction.plan import Need, Plan, quick
+from dsal.reproduction.plan import Plan, TrainingSpec, quick
 from dsal.reproduction.reproduction import chosen_items, reproduce
 from dsal.reproduction.training_archive import Archive
 
@@ -30,7 +30,7 @@ def test_one_training_serves_all_who_need_it(plan: Plan, tmp_path: Path) -> None
 
 def test_table_1_leaves_runs_as_the_run_command_does(plan: Plan, reproduction: Path, tmp_path: Path) -> None:
     for method in ("ds-al", "acil"):
-        setting = Archive(plan, tmp_path).setting(Need(plan.dataset, 5, 0), method, plan.seeds)
+        setting = Archive(plan, tmp_path).setting(TrainingSpec(plan.dataset, 5, 0), method, plan.seeds)
         list(run_experiment(setting, tmp_path / method))
         ours, theirs = (
             comparable(read_results(folder)) for folder in (reproduction / "runs" / f"{method}-k5", tmp_path / method)
@@ -109,11 +109,11 @@ def test_fig_3_shows_images_of_both_kinds(plan: Plan, reproduction: Path, sample
     )
     list(reproduce(["fig3"], with_images, out))
     summary = json.loads((out / "fig3.json").read_text())["summary"]
-    assert {image["kind"] for image in summary["images"]} == {"mended", "spoilt"}
+    assert {image["kind"] for image in summary["images"]} == {"corrected", "worsened"}
     for image in summary["images"]:
         top = {title: image[title][0][0] for title in ("before", "after")}
-        assert (top["after"] == image["class"]) == (image["kind"] == "mended")
-        assert (top["before"] == image["class"]) == (image["kind"] == "spoilt")
+        assert (top["after"] == image["class"]) == (image["kind"] == "corrected")
+        assert (top["before"] == image["class"]) == (image["kind"] == "worsened")
         stored = pixels[image["row"]].reshape(3, 32, 32).transpose(1, 2, 0)
         assert (np.array(image["pixels"]) == stored).all()
     write_documents(out)

@@ -15,7 +15,7 @@ from dsal.cli.child import run_child
 
 if TYPE_CHECKING:
     from dsal.cli.display import Display
-    from dsal.cli.shared_options import Handling
+    from dsal.cli.shared_options import RunOptions
     from dsal.protocol.comparison import Options
     from dsal.protocol.experiment import Experiment, Setting
 
@@ -86,7 +86,7 @@ class _Request:
     folder: Path
 
 
-def _run_all(request: _Request, handling: Handling, display: Display) -> None:
+def _run_all(request: _Request, handling: RunOptions, display: Display) -> None:
     from dsal.cli.comparison_table import show_comparison
     from dsal.protocol.comparison import plan, write_comparison
     from dsal.protocol.experiment import prepare, settle
@@ -137,7 +137,7 @@ def _run_all(request: _Request, handling: Handling, display: Display) -> None:
 
 def _tuned(request: _Request, features: Setting | None, display: Display) -> dict[str, Options]:
     """Return the tuned options of each method; methods on images keep theirs, since each trial costs a training."""
-    from dsal.data.features.feature_set import read_features
+    from dsal.data import load_features
     from dsal.protocol.comparison import at_phases, of_method, read_tuning, tune_once
     from dsal.protocol.trials import base_tuning_data, proxy_tuning_data
 
@@ -145,7 +145,7 @@ def _tuned(request: _Request, features: Setting | None, display: Display) -> dic
     found: dict[str, Options] = dict(request.methods)
     if features is None:
         return found
-    data = base_tuning_data(features) if proxy is None else proxy_tuning_data(read_features(proxy, common.features))
+    data = base_tuning_data(features) if proxy is None else proxy_tuning_data(load_features(proxy, common.features))
     for name, options in request.methods.items():
         if _inputs(name) == "features":
             for trial in tune_once(of_method(common, name, at_phases(options)), data, request.folder):
@@ -154,7 +154,7 @@ def _tuned(request: _Request, features: Setting | None, display: Display) -> dic
     return found
 
 
-def _run(setting: Setting, out: Path, handling: Handling) -> None:
+def _run(setting: Setting, out: Path, handling: RunOptions) -> None:
     """Run ``dsal run`` in its own process, so that the peak memory is that of this run."""
     from dsal.errors import DSALError
     from dsal.protocol.config import write_config

@@ -12,7 +12,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from dsal.cli.table import averaged, figure_text, print_table, spread_text
-from dsal.protocol.paper_numbers import PaperResult, is_the_papers_setting, paper_results
+from dsal.protocol.paper_numbers import PaperResult, comparable_results
 
 _COUNTS = {"kept samples": "stored_samples", "trained weights": "trained_parameters"}
 _READOUTS = {"nme": "nearest mean of exemplars", "cnn": "head"}
@@ -74,12 +74,7 @@ def comparison_table(runs: Sequence[dict[str, Any]], paper: Sequence[PaperResult
     return table
 
 
-def published(documents: Sequence[dict[str, Any]], k: int) -> list[PaperResult]:
-    """Return what the paper reports at K for the compared methods, with half of the classes as base."""
+def published(documents: Sequence[dict[str, Any]], k: int) -> tuple[PaperResult, ...]:
+    """Return what the paper reports at K for the compared methods."""
     first = next(document for document in documents if document["config"]["phases"] == k)
-    phases, dataset = first["phases"], first["provenance"]["image_dataset"]
-    known = is_the_papers_setting(first["config"], phases[0]["classes_seen"], phases[-1]["classes_seen"])
-    if not known or dataset is None:
-        return []
-    compared = {document["method"] for document in documents}
-    return [result for result in paper_results(dataset, k) if result.method.lower() in compared]
+    return comparable_results(first, {document["method"] for document in documents})

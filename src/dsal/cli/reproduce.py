@@ -75,9 +75,7 @@ def reproduce(
     """
     from dsal.cli.display import Display
     from dsal.cli.shared_options import read_seeds
-    from dsal.data import DATASETS, feature_set_names, load_dataset
-    from dsal.data.dataset import is_image_folder
-    from dsal.data.features.shards import is_sharded
+    from dsal.data import feature_set_names, holds_images, load_dataset
     from dsal.reproduction.document import write_documents
     from dsal.reproduction.plan import Plan, paper_options
     from dsal.reproduction.plan import quick as quick_plan
@@ -85,9 +83,8 @@ def reproduce(
 
     display = Display()
     embedded = "omniglot-features"
-    from_images = dataset in DATASETS.names() or (is_image_folder(dataset) and not is_sharded(Path(dataset)))
     options: dict[str, Any] = {}
-    data = load_dataset(dataset, data_root) if from_images else None
+    data = load_dataset(dataset, data_root) if holds_images(dataset) else None
     if data is not None:
         options = {**paper_options(data.name, len(data.class_names)), "dataset": str(out / FEATURES)}
         if quick:

@@ -10,7 +10,7 @@ import typer
 from dsal.cli.arguments import EXPERIMENT, HANDLING, METHOD, Flag, Text, flag, given, option, takes
 
 if TYPE_CHECKING:
-    from dsal.cli.shared_options import Handling
+    from dsal.cli.shared_options import RunOptions
     from dsal.protocol.experiment import Experiment, Setting
 
 
@@ -59,7 +59,7 @@ def run(
     _run(*combine(asked, filed))
 
 
-def _run(experiment: Experiment, handling: Handling) -> None:
+def _run(experiment: Experiment, handling: RunOptions) -> None:
     from dsal.cli.display import Display
     from dsal.cli.processes import current_team
     from dsal.cli.table import show_results

@@ -31,7 +31,7 @@ QUICK: Mapping[str, Any] = {"expansion_size": 1024, "phases": 5}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Handling:
+class RunOptions:
     """How to run an experiment; except for the presets, none of it changes the results."""
 
     out: str | None = None
@@ -95,7 +95,7 @@ def read_options(path: Path) -> dict[str, Any]:
     return {_name(key): value for key, value in flat(table).items()}
 
 
-def combine(given: Mapping[str, Any], filed: Mapping[str, Any]) -> tuple[Experiment, Handling]:
+def combine(given: Mapping[str, Any], filed: Mapping[str, Any]) -> tuple[Experiment, RunOptions]:
     """Combine options: the command line overrides a file, which overrides a preset, which overrides the defaults.
 
     Raises:
@@ -103,7 +103,7 @@ def combine(given: Mapping[str, Any], filed: Mapping[str, Any]) -> tuple[Experim
     """
     asked = {**filed, **given}
     run = {name: _checked(name, value) for name, value in asked.items() if name in _HINTS}
-    handling = Handling(**{name: run.pop(name) for name in list(run) if name in _HANDLING})
+    handling = RunOptions(**{name: run.pop(name) for name in list(run) if name in _HANDLING})
     if handling.paper and handling.quick:
         raise InputError("use either --paper or --quick, not both")
     preset = PAPER if handling.paper else QUICK if handling.quick else {}
@@ -117,7 +117,7 @@ def combine(given: Mapping[str, Any], filed: Mapping[str, Any]) -> tuple[Experim
     return Experiment(**{name: values[name] for name in values if name in _EXPERIMENT}, options=options), handling
 
 
-_HANDLING = get_type_hints(Handling)
+_HANDLING = get_type_hints(RunOptions)
 _EXPERIMENT = {name: hint for name, hint in get_type_hints(Experiment).items() if name != "options"}
 _HINTS = {**_EXPERIMENT, **_HANDLING}
 

@@ -11,7 +11,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from dsal.protocol.paper_numbers import Figure, PaperResult, is_the_papers_setting, paper_results
+from dsal.protocol.metrics import MeanStd
+from dsal.protocol.paper_numbers import PaperResult, comparable_results
 
 
 def show_results(document: dict[str, Any], *, as_json: bool) -> None:
@@ -54,17 +55,9 @@ def results_table(document: dict[str, Any]) -> Table:
 
 
 def paper_rows(document: dict[str, Any]) -> list[PaperResult]:
-    """Return the paper's DS-AL and ACIL if it has them for this data set and K, with half of the classes as base."""
-    phases, origin = document["phases"], document["provenance"]
-    known = is_the_papers_setting(document["config"], phases[0]["classes_seen"], phases[-1]["classes_seen"])
-    if not known or origin["image_dataset"] is None:
-        return []
-    wide = str(origin["backbone"].get("architecture", "")).startswith("resnet18")
-    return [
-        result
-        for result in paper_results(origin["image_dataset"], document["config"]["phases"])
-        if result.method in ("DS-AL", "ACIL") and (result.backbone == "resnet18") == wide
-    ]
+    """Return the paper's DS-AL and ACIL if it has them in the setting of this run, with a backbone of this kind."""
+    wide = str(document["provenance"]["backbone"].get("architecture", "")).startswith("resnet18")
+    return [r for r in comparable_results(document, ("ds-al", "acil")) if (r.backbone == "resnet18") == wide]
 
 
 def averaged(config: dict[str, Any]) -> str:
@@ -74,13 +67,9 @@ def averaged(config: dict[str, Any]) -> str:
 
 def spread_text(values: dict[str, Any] | None) -> str:
     """Format a quantity over seeds, with its deviation if there are several."""
-    if values is None:
-        return "-"
-    return figure_text(Figure(values["mean"], values["std"] if len(values["values"]) > 1 else None))
+    return figure_text(None if values is None else MeanStd.of(values))
 
 
-def figure_text(figure: Figure | None) -> str:
-    """Format a published number."""
-    if figure is None:
-        return "-"
-    return f"{figure.value:.2f}" if figure.std is None else f"{figure.value:.2f}±{figure.std:.2f}"
+def figure_text(figure: MeanStd | None) -> str:
+    """Format a mean and its deviation; tightly, for 80 columns."""
+    return "-" if figure is None else figure.text("±")

@@ -7,15 +7,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dsal.data.dataset import DATASETS, DataSet, data_root, load_dataset
-    from dsal.data.features.feature_set import (
-        FeatureSet,
-        feature_set_names,
-        load_features,
-        read_features,
-        save_features,
-    )
+    from dsal.data.dataset import DATASETS, DataSet, data_root
+    from dsal.data.features.feature_set import FeatureSet, feature_set_names, read_features, save_features
     from dsal.data.images.image_files import FileData
+    from dsal.data.open import holds_images, load_dataset, load_features
     from dsal.data.orders import class_order
     from dsal.data.samples import FeatureRows, ImageData, JoinedSamples, Samples
     from dsal.data.scenario import Scenario, split_phases
@@ -33,6 +28,7 @@ __all__ = [
     "class_order",
     "data_root",
     "feature_set_names",
+    "holds_images",
     "load_dataset",
     "load_features",
     "read_features",
@@ -42,20 +38,17 @@ __all__ = [
 
 _MODULES = {
     "orders": ("class_order",),
-    "dataset": ("DATASETS", "DataSet", "data_root", "load_dataset"),
-    "features.feature_set": ("FeatureSet", "feature_set_names", "load_features", "read_features", "save_features"),
+    "dataset": ("DataSet", "data_root"),
+    "features.feature_set": ("FeatureSet", "feature_set_names", "read_features", "save_features"),
     "images.image_files": ("FileData",),
+    "open": ("DATASETS", "holds_images", "load_dataset", "load_features"),
     "samples": ("FeatureRows", "ImageData", "JoinedSamples", "Samples"),
     "scenario": ("Scenario", "split_phases"),
 }
-_REGISTERED = ("cifar", "imagenet", "omniglot", "tiny_imagenet")  # modules that register their data sets
 
 
 def __getattr__(name: str) -> Any:
     for module, names in _MODULES.items():
         if name in names:
-            if module == "dataset":
-                for registered in _REGISTERED:
-                    import_module(f"dsal.data.sets.{registered}")
             return getattr(import_module(f"dsal.data.{module}"), name)
     raise AttributeError(f"module 'dsal.data' has no attribute {name!r}")

@@ -48,34 +48,6 @@ Loader = Callable[[Path, bool, OnProgress | None], DataSet]
 DATASETS: Registry[Loader] = Registry("data set", group="dsal.datasets")
 
 
-def load_dataset(
-    name: str, root: Path | None = None, download: bool = False, progress: OnProgress | None = None
-) -> DataSet:
-    """Load a data set by name.
-
-    Args:
-        name: one of ``DATASETS.names()``, or a folder of images (:mod:`dsal.data.sets.class_folders`).
-        root: folder the data sets live in; by default the environment variable ``DSAL_DATA``, else ``~/.cache/dsal``.
-        download: fetch the data set from its official address when it is not under ``root``.
-        progress: called with (bytes so far, bytes in all) while downloading.
-
-    Raises:
-        UnknownNameError: no data set of that name.
-        MissingDataError: the files are not under ``root``; the message says which file to put where.
-        FileFormatError: a file is truncated or corrupt or is not what its name says.
-    """
-    if is_image_folder(name):
-        from dsal.data.sets.class_folders import load_class_folders
-
-        return load_class_folders(Path(name))
-    return DATASETS.get(name)(data_root() if root is None else Path(root), download, progress)
-
-
-def is_image_folder(name: str) -> bool:
-    """Return whether ``name`` is a folder of images rather than the name of a data set."""
-    return name not in DATASETS.names() and Path(name).is_dir()
-
-
 def data_root() -> Path:
     """Return the default folder of data sets."""
     return Path(os.environ.get("DSAL_DATA") or Path.home() / ".cache" / "dsal").expanduser()

@@ -16,7 +16,7 @@ KEPT = 51
 
 
 @dataclass(frozen=True, eq=False)
-class Confusion:
+class ConfusionCounts:
     """How often test samples of class i were predicted as class j.
 
     Attributes:
@@ -30,7 +30,7 @@ class Confusion:
     counts: NDArray[np.int32]
 
     @classmethod
-    def of(cls, matrix: NDArray[np.int32]) -> Confusion:
+    def of(cls, matrix: NDArray[np.int32]) -> ConfusionCounts:
         """Build from a matrix, (classes, classes), true x predicted."""
         flat = matrix.ravel()
         cells = np.flatnonzero(flat)

@@ -19,11 +19,8 @@ from dsal.backbones import Backbone
 from dsal.backbones.extraction import card_record
 from dsal.backbones.feature_cache import cached_features
 from dsal.base.options import fit, keyword_hints, plain
-from dsal.data import DATASETS, DataSet, Scenario, load_dataset
-from dsal.data.dataset import is_image_folder
-from dsal.data.features.feature_set import FeatureSet, feature_set_names, load_features, read_features
-from dsal.data.features.shards import is_sharded, read_shards
-from dsal.data.features.tables import is_table, read_table
+from dsal.data import DATASETS, DataSet, FeatureSet, Scenario, feature_set_names
+from dsal.data.open import holds_images, load_dataset, load_features
 from dsal.distributed import ALONE, Team
 from dsal.errors import InputError, UnknownNameError
 from dsal.methods import METHODS, Method
@@ -179,8 +176,8 @@ def prepare(experiment: Experiment, progress: OnPreparing, team: Team = ALONE) -
         DSALError: the subclass that fits: an unknown name, a missing file, weights that have seen a later class.
     """
     experiment.build_method(experiment.seeds[0])  # report a wrong value before anything is loaded
-    if not _holds_images(experiment.dataset):
-        return settle(experiment, _read(experiment))
+    if not holds_images(experiment.dataset):
+        return settle(experiment, _load_features(experiment))
     backbone = _open_weights(experiment)
     if METHODS.get(experiment.method).inputs == "images":
         images = _load_images(experiment, progress, team)
@@ -242,29 +239,14 @@ def _few_shot(labels: NDArray[np.int64], scenario: Scenario, shots: int) -> Tens
     return torch.from_numpy(np.sort(np.concatenate(kept)))
 
 
-def _holds_images(name: str) -> bool:
-    """Return whether a data set, a name or folder, holds images; a folder of features contains arrays or shards."""
-    folder = Path(name)
-    features = is_sharded(folder) or any(folder.glob("*.npy"))
-    return name in DATASETS.names() or (is_image_folder(name) and not features)
-
-
-def _read(experiment: Experiment) -> FeatureSet:
-    name = experiment.dataset
+def _load_features(experiment: Experiment) -> FeatureSet:
     for option in ("weights", "backbone"):
         if getattr(experiment, option) is not None:
             raise InputError(
-                f"{name!r} is a set of features and takes no {option}. Image data sets: {_listed(DATASETS.names())}"
+                f"{experiment.dataset!r} is a set of features and takes no {option}. "
+                f"Image data sets: {_listed(DATASETS.names())}"
             )
-    if name.endswith(".safetensors"):
-        return read_features(name, experiment.features)
-    if is_sharded(Path(name)):
-        return read_shards(Path(name), experiment.features)
-    if name not in feature_set_names() and is_table(Path(name)):
-        return read_table(Path(name)).select(experiment.features)
-    if name not in feature_set_names():
-        raise UnknownNameError("data set", name, (*feature_set_names(), *DATASETS.names()))
-    return load_features(name, experiment.features)
+    return load_features(experiment.dataset, experiment.features)
 
 
 def _open_weights(experiment: Experiment) -> Backbone | None:

@@ -8,12 +8,42 @@ group j after phase k, with all classes seen so far competing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class MeanStd:
+    """A mean over runs, and their sample standard deviation; None if there is one run only.
+
+    >>> str(MeanStd(58.256, 0.091)), str(MeanStd(1.0)), MeanStd(58.256, 0.091).text("±")
+    ('58.26 ± 0.09', '1.00', '58.26±0.09')
+    """
+
+    mean: float
+    std: float | None = None
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> MeanStd:
+        """Read what :func:`mean_std` returned."""
+        return cls(record["mean"], record["std"] if len(record["values"]) > 1 else None)
+
+    def text(self, between: str = " ± ") -> str:
+        """Format with two decimals."""
+        return f"{self.mean:.2f}" if self.std is None else f"{self.mean:.2f}{between}{self.std:.2f}"
+
+    def __str__(self) -> str:
+        return self.text()
+
+
+def mean_std(values: Sequence[float]) -> dict[str, Any]:
+    """Return mean and sample standard deviation over seeds (0 for one seed), and the values, as JSON values."""
+    std = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    return {"mean": float(np.mean(values)), "std": std, "values": list(values)}
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,9 +6,11 @@ replay-based methods from their own papers; its authors ran PASS and IL2A (marke
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from dsal.protocol.metrics import MeanStd
 
 # Cells as printed: brackets for ResNet-18 on CIFAR-100, * for reproduced by the authors, - for not available.
 # Columns: CIFAR-100, ImageNet-100, ImageNet-Full, each with K = 5, 25, 50.
@@ -47,14 +49,6 @@ DS-AL free (61.44±0.08) (61.41±0.26) (61.35±0.26) 68.00±0.17 67.72±0.13 67.
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A published accuracy in percent, and its standard deviation if the paper gives one (3 runs)."""
-
-    value: float
-    std: float | None = None
-
-
-@dataclass(frozen=True)
 class PaperResult:
     """One method in one setting of Table 1.
 
@@ -64,7 +58,8 @@ class PaperResult:
         dataset: ``cifar100``, ``imagenet100`` or ``imagenet`` (the paper's ImageNet-Full).
         backbone: ``resnet32`` or ``resnet18``, as the table's caption says.
         phases: K.
-        average: average incremental accuracy over phases 0..K.
+        average: average incremental accuracy over phases 0..K, in percent; with a deviation if the paper gives one
+            (3 runs).
         last: accuracy after phase K.
         reproduced: run by the authors with official code, rather than cited.
     """
@@ -74,8 +69,8 @@ class PaperResult:
     dataset: str
     backbone: str
     phases: int
-    average: Figure | None
-    last: Figure | None
+    average: MeanStd | None
+    last: MeanStd | None
     reproduced: bool
 
     @property
@@ -103,7 +98,7 @@ TABLE_2 = (
 def paper_results(dataset: str, phases: int, method: str | None = None) -> tuple[PaperResult, ...]:
     """Return the results of Table 1 for a data set and K, in the table's order; empty if there are none.
 
-    >>> [(r.method, r.backbone, r.last.value) for r in paper_results("cifar100", 25, "ds-al")]
+    >>> [(r.method, r.backbone, r.last.mean) for r in paper_results("cifar100", 25, "ds-al")]
     [('DS-AL', 'resnet32', 58.32), ('DS-AL', 'resnet18', 61.41)]
     """
     return tuple(
@@ -113,15 +108,33 @@ def paper_results(dataset: str, phases: int, method: str | None = None) -> tuple
     )
 
 
-def is_the_papers_setting(config: Mapping[str, Any], base: int, classes: int) -> bool:
-    """Return whether a run is like the paper's: half of the classes first, all samples, a test after every phase."""
-    return 2 * base == classes and "shots" not in config and "eval_every" not in config
+def comparable_results(document: Mapping[str, Any], methods: Collection[str] | None = None) -> tuple[PaperResult, ...]:
+    """Return the results of Table 1 in the setting of a run; empty if the paper has no such setting.
+
+    The paper has half of the classes first, all samples, and a test after every phase.
+
+    Args:
+        document: the results of the run (``results.json``).
+        methods: names of methods; all by default.
+    """
+    config, phases, dataset = document["config"], document["phases"], document["provenance"].get("image_dataset")
+    half = 2 * phases[0]["classes_seen"] == phases[-1]["classes_seen"]
+    if dataset is None or not half or "shots" in config or "eval_every" in config:
+        return ()
+    listed = paper_results(dataset, phases[-1]["phase"])
+    return tuple(result for result in listed if methods is None or result.method.lower() in methods)
+
+
+def nearest_result(results: Iterable[PaperResult], architecture: str) -> PaperResult | None:
+    """Return the result with this backbone, else the first; None if there are none."""
+    listed = list(results)
+    return next((result for result in listed if architecture.startswith(result.backbone)), next(iter(listed), None))
 
 
 _Key = tuple[str, bool, str, str, int, bool]
 
 
-def _cells(table: str) -> Iterator[tuple[_Key, Figure]]:
+def _cells(table: str) -> Iterator[tuple[_Key, MeanStd]]:
     columns = [(dataset, phases) for dataset in _DATASETS for phases in _PHASES]
     for line in table.strip().splitlines():
         method, kind, *cells = line.split()
@@ -131,7 +144,7 @@ def _cells(table: str) -> Iterator[tuple[_Key, Figure]]:
             backbone = "resnet32" if dataset == "cifar100" and not cell.startswith("(") else "resnet18"
             value, _, std = cell.strip("()*").partition("±")
             key = (method, kind == "free", dataset, backbone, phases, "*" in cell)
-            yield key, Figure(float(value), float(std) if std else None)
+            yield key, MeanStd(float(value), float(std) if std else None)
 
 
 def _table_1() -> tuple[PaperResult, ...]:

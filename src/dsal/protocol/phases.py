@@ -20,11 +20,11 @@ from dsal.data import Samples, Scenario
 from dsal.distributed import ALONE, Team
 from dsal.errors import InputError
 from dsal.methods.contract import Method, Phase
-from dsal.protocol.confusion_counts import KEPT, Confusion, spread_out
+from dsal.protocol.confusion_counts import KEPT, ConfusionCounts, spread_out
 from dsal.protocol.metrics import Tally, confusion_counts
 
 
-class Split(Protocol):
+class TrainTestData(Protocol):
     """Training and test samples with data-set labels: a set of features, or a data set of images."""
 
     @property
@@ -48,7 +48,7 @@ class PhaseResult:
 
     phase: int
     tally: Tally
-    confusion: Confusion | None
+    confusion: ConfusionCounts | None
     learn_seconds: float
     evaluate_seconds: float
     others: Mapping[str, Tally] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class PhaseResult:
         others: Mapping[str, Tally] | None = None,
     ) -> PhaseResult:
         """Build the result from confusion counts (seen, seen); ``keep`` stores the counts in it."""
-        kept = Confusion.of(counts) if keep else None
+        kept = ConfusionCounts.of(counts) if keep else None
         return cls(phase, Tally.of(counts), kept, learn_seconds, evaluate_seconds, others or {})
 
 
@@ -102,7 +102,7 @@ def kept_phases(scenario: Scenario, every: int, most: int) -> set[int]:
 
 def run_phases(
     method: Method,
-    data: Split,
+    data: TrainTestData,
     scenario: Scenario,
     start: int = 0,
     every: int = 1,

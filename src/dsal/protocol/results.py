@@ -273,12 +273,9 @@ def _phase(group: range, base: range, by_seed: Sequence[PhaseResult]) -> dict[st
 
 
 def _spread(values: Sequence[float | None]) -> dict[str, Any] | None:
-    """Return mean and sample standard deviation over seeds (0 for one seed); None if there is no value."""
+    """Return mean and deviation over seeds; None if there is no value."""
     known = [value for value in values if value is not None]
-    if not known:
-        return None
-    std = float(np.std(known, ddof=1)) if len(known) > 1 else 0.0
-    return {"mean": float(np.mean(known)), "std": std, "values": known}
+    return metrics.mean_std(known) if known else None
 
 
 def _table(document: Mapping[str, Any]) -> list[list[Any]]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dsal.files.schema import ANY_ARRAY, ANY_TABLE, Array, Each, Flag, Maybe, Number, Record, Ruled, Schema, Text
 from dsal.files.store import load_tensors, save_tensors
 from dsal.methods import Method, State
-from dsal.protocol.confusion_counts import Confusion
+from dsal.protocol.confusion_counts import ConfusionCounts
 from dsal.protocol.metrics import Tally
 from dsal.protocol.phases import PhaseProgress, PhaseResult, other_readouts
 
@@ -128,7 +128,7 @@ def load_checkpoint(path: Path) -> Checkpoint | None:
         PhaseResult(
             k,
             Tally(parts["hits"][i], parts["totals"][i]),
-            Confusion(seen, arrays[f"cells{k}"], arrays[f"counts{k}"]) if k in facts["kept"] else None,
+            ConfusionCounts(seen, arrays[f"cells{k}"], arrays[f"counts{k}"]) if k in facts["kept"] else None,
             float(arrays["seconds"][i, 0]),
             float(arrays["seconds"][i, 1]),
             {name: Tally(parts[f"hits.{name}"][i], parts[f"totals.{name}"][i]) for name in readouts},

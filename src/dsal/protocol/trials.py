@@ -24,7 +24,7 @@ from dsal.methods import METHODS
 from dsal.protocol.experiment import Experiment, Setting
 from dsal.protocol.leak import check_no_leak
 from dsal.protocol.metrics import average_accuracy
-from dsal.protocol.phases import PhaseResult, Split, run_phases
+from dsal.protocol.phases import PhaseResult, TrainTestData, run_phases
 
 BUDGET = 6
 """Maximum number of settings that a method may try; one with fewer has no more to choose from."""
@@ -52,7 +52,7 @@ class Parts:
 class TuningData:
     """Samples and phases for trials, and facts to record about them."""
 
-    samples: Split
+    samples: TrainTestData
     scenario: Scenario
     facts: Mapping[str, Any]
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from dsal.protocol.metrics import MeanStd
 from dsal.report.axes import log_axis, pick_phases, value_axis
-from dsal.report.paper import own_results
-from dsal.report.run_pages import PhaseValues, Run, Value
+from dsal.report.run_pages import PhaseValues, Run, paper_results_of
 
 Numbered: TypeAlias = Sequence[tuple[int, Run]]
 """Runs with their numbers on the page; a run looks the same in every chart."""
@@ -105,22 +105,22 @@ def timing_chart(runs: Numbered, suffix: str) -> Chart:
 
 
 def _references(runs: Sequence[Run]) -> tuple[Reference, ...]:
-    results = own_results(runs)
+    results = paper_results_of(runs)
     names = [f"{result.method} K={result.phases}" for result in results]
     last = [
-        Reference(f"paper, {name}: last {result.last.value:.2f}", result.last.value, max(run.classes for run in runs))
+        Reference(f"paper, {name}: last {result.last.mean:.2f}", result.last.mean, max(run.classes for run in runs))
         for name, result in zip(names, results, strict=True)
         if result.last is not None
     ]
     average = [
-        Reference(f"paper, {name}: avg. {result.average.value:.2f}", result.average.value, None)
+        Reference(f"paper, {name}: avg. {result.average.mean:.2f}", result.average.mean, None)
         for name, result in zip(names, results, strict=True)
         if result.average is not None
     ]
     return (*last, *average)
 
 
-def _lines(runs: Numbered, measure: Callable[[PhaseValues], Value | None]) -> tuple[Line, ...]:
+def _lines(runs: Numbered, measure: Callable[[PhaseValues], MeanStd | None]) -> tuple[Line, ...]:
     lines = []
     for number, run in runs:
         points = [(phase, value) for phase in run.phases if (value := measure(phase)) is not None]

@@ -33,7 +33,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Confusion:
+class ConfusionChart:
     """A run's matrices at chosen phases, ``group`` classes per cell, and the most confused pairs of each phase."""
 
     phases: tuple[int, ...]
@@ -50,7 +50,7 @@ class Confusion:
         return base64.b64encode(zlib.compress(raw, 9)).decode("ascii"), width
 
 
-def confusion_of(run: Run) -> Confusion | None:
+def confusion_of(run: Run) -> ConfusionChart | None:
     """Return the run's confusion counts, merged and thinned for display; ``None`` if the run kept none."""
     phases = [run.phases[run.kept[number]] for number in spread_out(len(run.kept), PHASES)]
     group = -(-run.classes // SIDE)
@@ -59,7 +59,7 @@ def confusion_of(run: Run) -> Confusion | None:
     if not found:
         return None
     matrices, pairs = zip(*found, strict=True)
-    return Confusion(tuple(seen), tuple(seen.values()), group, matrices, pairs)
+    return ConfusionChart(tuple(seen), tuple(seen.values()), group, matrices, pairs)
 
 
 def _merged(counts: NDArray[np.int64], group: int) -> NDArray[np.int64]:

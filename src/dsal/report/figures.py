@@ -19,7 +19,7 @@ from matplotlib.ticker import NullLocator
 
 from dsal.report.axes import spread
 from dsal.report.charts import Axis, Chart, Line, Panel, Reference
-from dsal.report.confusion_chart import Confusion
+from dsal.report.confusion_chart import ConfusionChart
 from dsal.report.run_pages import Run
 from dsal.report.styles import LIGHT, style
 
@@ -44,7 +44,7 @@ def draw_chart(chart: Chart) -> Figure:
     return figure
 
 
-def draw_confusion(items: Sequence[tuple[Run, Confusion]]) -> Figure:
+def draw_confusion(items: Sequence[tuple[Run, ConfusionChart]]) -> Figure:
     """Draw the last phase's matrix of each run, rows scaled to their totals."""
     columns = min(math.ceil(math.sqrt(len(items))), 3)
     rows = math.ceil(len(items) / columns)

@@ -11,9 +11,8 @@ from dsal.files.store import write_text
 from dsal.report.confusion_chart import confusion_of
 from dsal.report.facets import facets_of
 from dsal.report.figures import draw_chart, draw_confusion, save_figure
-from dsal.report.paper import comparable_results, own_result, own_results
 from dsal.report.payload import payload
-from dsal.report.run_pages import Run, dataset_title, method_title, read_runs
+from dsal.report.run_pages import Run, dataset_title, method_title, paper_results_of, read_runs
 from dsal.report.templates import asset, render
 
 CONTENTS = "Summary", "Accuracy", "Stability", "Confusion", "Cost", "Numbers", "Configuration", "Provenance"
@@ -62,9 +61,9 @@ def build_report(run_dirs: Sequence[Path], out: Path) -> Path:
         data=payload(runs, matrices, facets),
         runs=runs,
         facets=facets,
-        known=own_result(runs[0]),
-        own=own_results(runs),
-        paper=tuple(dict.fromkeys(result for run in runs for result in comparable_results(run))),
+        known=runs[0].paper_result,
+        own=paper_results_of(runs),
+        paper=tuple(dict.fromkeys(result for run in runs for result in run.paper)),
         notes=_notes(runs),
     )
     path = Path(out) / "report.html"
@@ -90,7 +89,7 @@ def _notes(runs: Sequence[Run]) -> list[str]:
     """Return what a reader must know before comparing: what seeds vary, and backbones that saw unknown classes."""
     varied = {run.seed_varies for run in runs if len(run.seeds) > 1}
     notes = [f"A seed varies {', and elsewhere '.join(sorted(varied))}."] if varied else []
-    backbones = dict.fromkeys(result.backbone_title for result in own_results(runs))
+    backbones = dict.fromkeys(result.backbone_title for result in paper_results_of(runs))
     if backbones:
         notes.append(f"Marked as the paper's: Table 1 of Zhuang et al., AAAI 2024, with {' and '.join(backbones)}.")
     for run in runs:

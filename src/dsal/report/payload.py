@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from dsal.report.charts import Chart
-from dsal.report.confusion_chart import Confusion
+from dsal.report.confusion_chart import ConfusionChart
 from dsal.report.facets import Facet
 from dsal.report.run_pages import Run
 from dsal.report.styles import style
 
 
-def payload(runs: Sequence[Run], matrices: Sequence[Confusion | None], facets: Sequence[Facet]) -> dict[str, Any]:
+def payload(runs: Sequence[Run], matrices: Sequence[ConfusionChart | None], facets: Sequence[Facet]) -> dict[str, Any]:
     """Return the data of the page's script: the curves' points and the confusion counts."""
     names = list(dict.fromkeys(run.class_names for run in runs))  # runs on one data set share one list
     return {
@@ -45,7 +45,7 @@ def _chart_data(chart: Chart) -> dict[str, Any]:
     return {"unit": chart.unit, "panels": panels}
 
 
-def _matrix_data(run: Run, matrix: Confusion, names: int) -> dict[str, Any]:
+def _matrix_data(run: Run, matrix: ConfusionChart, names: int) -> dict[str, Any]:
     packed, width = matrix.packed()
     return {
         "label": run.label,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from dsal.errors import InputError
 from dsal.methods import METHODS
+from dsal.protocol.metrics import MeanStd
+from dsal.protocol.paper_numbers import PaperResult, comparable_results, nearest_result
 from dsal.protocol.results import kept_tests, read_results
 
 _DATASETS = {
@@ -22,24 +24,16 @@ _DATASETS = {
 
 
 @dataclass(frozen=True)
-class Value:
-    """Mean over seeds, and their standard deviation if there is more than one."""
-
-    mean: float
-    std: float | None
-
-
-@dataclass(frozen=True)
 class PhaseValues:
     """Measurements after one phase; ``new`` is None at phase 0."""
 
     number: int
     classes_seen: int
-    accuracy: Value
-    base: Value
-    new: Value | None
-    learning: Value  # seconds
-    testing: Value  # seconds
+    accuracy: MeanStd
+    base: MeanStd
+    new: MeanStd | None
+    learning: MeanStd  # seconds
+    testing: MeanStd  # seconds
 
 
 @dataclass(frozen=True)
@@ -54,17 +48,23 @@ class Run:
     seed_varies: str
     phases: tuple[PhaseValues, ...]
     kept: tuple[int, ...]  # indices of the phases whose confusion counts were kept
-    average: Value
-    last: Value
-    base: Value
-    new: Value | None
-    forgetting: Value | None
-    backward_transfer: Value | None
+    average: MeanStd
+    last: MeanStd
+    base: MeanStd
+    new: MeanStd | None
+    forgetting: MeanStd | None
+    backward_transfer: MeanStd | None
     exemplar_free: bool
     stored_bytes: int
     peak_memory: int
     class_names: tuple[str, ...]  # in order of arrival
     provenance: Mapping[str, Any]
+    paper: tuple[PaperResult, ...]  # the paper's results of all methods in this setting
+
+    @property
+    def paper_result(self) -> PaperResult | None:
+        """The paper's result for the run's method; of two backbones the run's own, else the one listed first."""
+        return nearest_result((r for r in self.paper if r.method.lower() == self.method), self.architecture)
 
     @property
     def increments(self) -> int:
@@ -110,6 +110,11 @@ def read_runs(directories: Sequence[Path]) -> tuple[Run, ...]:
     return _labelled([_run(path, read_results(path)) for path in paths])
 
 
+def paper_results_of(runs: Iterable[Run]) -> tuple[PaperResult, ...]:
+    """Return the paper's results for the runs' methods, each once."""
+    return tuple(dict.fromkeys(run.paper_result for run in runs if run.paper_result is not None))
+
+
 def method_title(name: str) -> str:
     """Return the name of a method as its authors spell it, if known.
 
@@ -150,11 +155,11 @@ def _run(path: Path, doc: Mapping[str, Any]) -> Run:
         PhaseValues(
             number=entry["phase"],
             classes_seen=entry["classes_seen"],
-            accuracy=_value(entry["accuracy"]),
-            base=_value(entry["accuracy_base"]),
+            accuracy=MeanStd.of(entry["accuracy"]),
+            base=MeanStd.of(entry["accuracy_base"]),
             new=_optional(entry["accuracy_new"]),
-            learning=_value(entry["seconds"]),
-            testing=_value(entry["seconds_evaluate"]),
+            learning=MeanStd.of(entry["seconds"]),
+            testing=MeanStd.of(entry["seconds_evaluate"]),
         )
         for entry in doc["phases"]
     )
@@ -167,9 +172,9 @@ def _run(path: Path, doc: Mapping[str, Any]) -> Run:
         seed_varies=doc["seed_varies"],
         phases=phases,
         kept=tuple(kept_tests(doc)),
-        average=_value(doc["average_accuracy"]),
-        last=_value(doc["last_accuracy"]),
-        base=_value(doc["base_accuracy"]),
+        average=MeanStd.of(doc["average_accuracy"]),
+        last=MeanStd.of(doc["last_accuracy"]),
+        base=MeanStd.of(doc["base_accuracy"]),
         new=_optional(doc["new_accuracy"]),
         forgetting=_optional(doc["forgetting"]),
         backward_transfer=_optional(doc["backward_transfer"]),
@@ -178,12 +183,9 @@ def _run(path: Path, doc: Mapping[str, Any]) -> Run:
         peak_memory=doc["peak_memory_bytes"],
         class_names=tuple(doc["class_names"]),
         provenance=doc["provenance"],
+        paper=comparable_results(doc),
     )
 
 
-def _value(entry: Mapping[str, Any]) -> Value:
-    return Value(entry["mean"], entry["std"] if len(entry["values"]) > 1 else None)
-
-
-def _optional(entry: Mapping[str, Any] | None) -> Value | None:
-    return None if entry is None else _value(entry)
+def _optional(entry: Mapping[str, Any] | None) -> MeanStd | None:
+    return None if entry is None else MeanStd.of(entry)

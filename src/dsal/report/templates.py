@@ -14,7 +14,6 @@ from markupsafe import Markup
 
 from dsal.base.version import __version__
 from dsal.report.html_tables import differences, signed, size
-from dsal.report.paper import value_of
 from dsal.report.run_pages import dataset_title
 from dsal.report.styles import css_colors, style
 from dsal.report.svg import draw_svg
@@ -48,7 +47,6 @@ def _environment() -> Environment:
         "bytes": size,
         "dataset_title": dataset_title,
         "differences": differences,
-        "printed": value_of,
         "signed": signed,
     }
     return environment

@@ -37,7 +37,9 @@ def _sections(out: Path) -> list[tuple[str, str, list[Block]]]:
     done = [(name, document) for name, document in documents.items() if "summary" in document]
     left_out = [(name, document) for name, document in documents.items() if "summary" not in document]
     sections = [("about", "How these numbers were made", _about(done))] if done else []
-    sections += [(name, ITEMS.get(name).title, ITEMS.get(name).tell(document["summary"])) for name, document in done]
+    sections += [
+        (name, ITEMS.get(name).title, ITEMS.get(name).describe(document["summary"])) for name, document in done
+    ]
     sections += [(name, ITEMS.get(name).title, [f"Left out: {document['skipped']}."]) for name, document in left_out]
     return sections
 

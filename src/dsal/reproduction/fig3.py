@@ -15,19 +15,19 @@ from dsal.errors import MissingDataError
 from dsal.report.figures import INK, SMALL, save_figure
 from dsal.report.styles import LIGHT
 from dsal.reproduction.item import Block, Item, Picture, Summary
-from dsal.reproduction.plan import Need, Plan
+from dsal.reproduction.plan import Plan, TrainingSpec
 from dsal.reproduction.stream_training import SHOWN_RATIO
 from dsal.reproduction.training_archive import Archive
 
-SHOWN = {"mended": 4, "spoilt": 2}
+SHOWN = {"corrected": 4, "worsened": 2}
 """Number of images to show that compensation corrects, and that it makes wrong."""
 
 SIDE = 128  # pixels, for images in files
 
 
-def needs(plan: Plan) -> list[Need]:
+def needs(plan: Plan) -> list[TrainingSpec]:
     """Return the one training that is needed."""
-    return [Need(plan.dataset, plan.phases[0], plan.seeds[0])]
+    return [TrainingSpec(plan.dataset, plan.phases[0], plan.seeds[0])]
 
 
 def summarise(archive: Archive) -> dict[str, Any] | str:
@@ -47,8 +47,8 @@ def summarise(archive: Archive) -> dict[str, Any] | str:
     true = setting.scenario.positions(setting.features.test_y)
     right = {"before": before.best[:, 0] == true, "after": after.best[:, 0] == true}
     rows = {
-        "mended": np.flatnonzero(~right["before"] & right["after"] & (before.best == true[:, None]).any(1)),
-        "spoilt": np.flatnonzero(right["before"] & ~right["after"] & (after.best == true[:, None]).any(1)),
+        "corrected": np.flatnonzero(~right["before"] & right["after"] & (before.best == true[:, None]).any(1)),
+        "worsened": np.flatnonzero(right["before"] & ~right["after"] & (after.best == true[:, None]).any(1)),
     }
     titles = [setting.data.class_names[label] for label in setting.scenario.order]
     chosen = []
@@ -69,8 +69,8 @@ def summarise(archive: Archive) -> dict[str, Any] | str:
         "phases": need.phases,
         "seed": need.seed,
         "ratio": SHOWN_RATIO,
-        "mended": int((~right["before"] & right["after"]).sum()),
-        "spoilt": int((right["before"] & ~right["after"]).sum()),
+        "corrected": int((~right["before"] & right["after"]).sum()),
+        "worsened": int((right["before"] & ~right["after"]).sum()),
         "images": chosen,
     }
 
@@ -102,12 +102,12 @@ def draw(summary: Summary, folder: Path) -> None:
     save_figure(figure, folder, "fig3")
 
 
-def tell(summary: Summary) -> list[Block]:
+def describe(summary: Summary) -> list[Block]:
     """Report how many predictions compensation corrects and how many it makes wrong, with examples of both."""
     blocks: list[Block] = [
         f"Test images after the last of K = {summary['phases']} phases, seed {summary['seed']}, C = "
-        f"{summary['ratio']:g} as in the paper's figure: compensation corrects {summary['mended']} predictions "
-        f"and makes {summary['spoilt']} wrong. Shown are those of both kinds whose true-class logit changes most.",
+        f"{summary['ratio']:g} as in the paper's figure: compensation corrects {summary['corrected']} predictions "
+        f"and makes {summary['worsened']} wrong. Shown are those of both kinds whose true-class logit changes most.",
     ]
     if summary["images"]:
         blocks.append(Picture("fig3", "The five best classes and their logits, before and after compensation."))
@@ -123,4 +123,4 @@ def _logit(measured: Any, true: Any, rows: Any) -> Any:
     return (measured.scores[rows] * (measured.best[rows] == true[rows, None])).sum(1)
 
 
-ITEM = Item("fig3", "Fig. 3: what compensation changes", needs, summarise, draw, tell)
+ITEM = Item("fig3", "Fig. 3: what compensation changes", needs, summarise, draw, describe)

@@ -7,7 +7,7 @@ from typing import Any
 
 from dsal.reproduction.curves import panel, ratio_axis, save
 from dsal.reproduction.item import Block, Item, Picture, Summary, Table, percent, signed
-from dsal.reproduction.plan import Need, Plan
+from dsal.reproduction.plan import Plan, TrainingSpec
 from dsal.reproduction.stream_training import RATIOS
 from dsal.reproduction.training_archive import Archive
 
@@ -15,9 +15,9 @@ PAPER = {"base": (75.48, 72.79), "new": (36.61, 43.56)}
 """Values of Fig. 4a, without and with compensation; their means are the paper's last accuracies on ImageNet-Full."""
 
 
-def needs(plan: Plan) -> list[Need]:
+def needs(plan: Plan) -> list[TrainingSpec]:
     """Return the one training that is needed."""
-    return [Need(plan.dataset, plan.phases[0], plan.seeds[0])]
+    return [TrainingSpec(plan.dataset, plan.phases[0], plan.seeds[0])]
 
 
 def summarise(archive: Archive) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def draw(summary: Summary, folder: Path) -> None:
     save("fig4", "Stability and plasticity over C", [drawn], folder)
 
 
-def tell(summary: Summary) -> list[Block]:
+def describe(summary: Summary) -> list[Block]:
     """Report what the base classes lose and the new classes gain by compensation."""
     place = summary["ratios"].index(summary["compensation"])
     rows = tuple(
@@ -70,4 +70,4 @@ def _paper(group: str) -> str:
     return f"{before:.2f} to {after:.2f} ({signed(after - before)})"
 
 
-ITEM = Item("fig4", "Fig. 4: stability and plasticity", needs, summarise, draw, tell)
+ITEM = Item("fig4", "Fig. 4: stability and plasticity", needs, summarise, draw, describe)

@@ -7,14 +7,14 @@ from typing import Any
 
 from dsal.reproduction.curves import panel, ratio_axis, save
 from dsal.reproduction.item import Block, Item, Picture, Summary, Table, percent
-from dsal.reproduction.plan import Need, Plan
+from dsal.reproduction.plan import Plan, TrainingSpec
 from dsal.reproduction.stream_training import RATIOS, Stream
 from dsal.reproduction.training_archive import Archive
 
 
-def needs(plan: Plan) -> list[Need]:
+def needs(plan: Plan) -> list[TrainingSpec]:
     """Return one compensation stream per activation; varying C costs nothing."""
-    return [Need(plan.dataset, plan.phases[0], plan.seeds[0], Stream(name)) for name in plan.activations]
+    return [TrainingSpec(plan.dataset, plan.phases[0], plan.seeds[0], Stream(name)) for name in plan.activations]
 
 
 def summarise(archive: Archive) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def draw(summary: Summary, folder: Path) -> None:
     save("fig5", "Activations over C", [panel("", axis, at, summary["curves"], "last accuracy, %")], folder)
 
 
-def tell(summary: Summary) -> list[Block]:
+def describe(summary: Summary) -> list[Block]:
     """Report the peak of each activation, best first."""
     peaks = sorted(
         ((max(curve), summary["ratios"][curve.index(max(curve))], name) for name, curve in summary["curves"].items()),
@@ -62,4 +62,4 @@ def tell(summary: Summary) -> list[Block]:
     ]
 
 
-ITEM = Item("fig5", "Fig. 5: activations and C", needs, summarise, draw, tell)
+ITEM = Item("fig5", "Fig. 5: activations and C", needs, summarise, draw, describe)

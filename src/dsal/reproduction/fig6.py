@@ -14,14 +14,16 @@ import numpy as np
 from dsal.report.charts import Axis
 from dsal.reproduction.curves import panel, save
 from dsal.reproduction.item import Block, Item, Picture, Summary, Table, percent, phase_accuracies
-from dsal.reproduction.plan import Need, Plan, named_file
+from dsal.reproduction.plan import Plan, TrainingSpec, named_file
 from dsal.reproduction.training_archive import Archive
 
 
-def needs(plan: Plan) -> list[Need]:
+def needs(plan: Plan) -> list[TrainingSpec]:
     """Return every K with the first seed."""
     ks = {plan.dataset: plan.growing, plan.characters: plan.growing_characters}
-    return [Need(dataset, k, plan.seeds[0]) for dataset, of_set in ks.items() if dataset is not None for k in of_set]
+    return [
+        TrainingSpec(dataset, k, plan.seeds[0]) for dataset, of_set in ks.items() if dataset is not None for k in of_set
+    ]
 
 
 def summarise(archive: Archive) -> dict[str, Any]:
@@ -72,7 +74,7 @@ def draw(summary: Summary, folder: Path) -> None:
         save(f"fig6-{name}", "Average accuracy over K", [panel("", axis, at, lines, "average accuracy, %")], folder)
 
 
-def tell(summary: Summary) -> list[Block]:
+def describe(summary: Summary) -> list[Block]:
     """Report a table and a chart per data set, and whether the main stream is the same for every K."""
     blocks: list[Block] = []
     for name, entry in summary["sets"].items():
@@ -107,4 +109,4 @@ def _text(flips: list[dict[str, Any]]) -> str:
     return f"{len(flips)} predictions differ from those of the smallest K ({listed})."
 
 
-ITEM = Item("fig6", "Fig. 6: average accuracy as K grows", needs, summarise, draw, tell)
+ITEM = Item("fig6", "Fig. 6: average accuracy as K grows", needs, summarise, draw, describe)

@@ -22,7 +22,7 @@ from dsal.backbones import Backbone
 from dsal.data import DataSet, Scenario
 from dsal.linalg.backend import Lapack
 from dsal.protocol.provenance import peak_memory_bytes
-from dsal.reproduction.plan import Need, named_file
+from dsal.reproduction.plan import TrainingSpec, named_file
 from dsal.reproduction.training_archive import jobs_of
 from dsal.training import BaseTraining, Recipe
 from dsal.training.sample import every_nth
@@ -136,7 +136,7 @@ def extraction_cost(data: DataSet, backbone: Backbone, kind: str, batch_size: in
 
 
 def training_costs(
-    needs: Sequence[Need],
+    needs: Sequence[TrainingSpec],
     rates: Rates,
     *,
     size: int,

@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dsal.reproduction.plan import Need, Plan
+from dsal.protocol.metrics import MeanStd
+from dsal.reproduction.plan import Plan, TrainingSpec
 from dsal.reproduction.stream_training import Measurement
 from dsal.reproduction.training_archive import Archive
 
@@ -46,15 +47,15 @@ class Item:
         needs: returns the trainings it requires.
         summarise: returns its numbers, from the trainings, or a string that says why there are none.
         draw: writes its figures to a folder, from the numbers.
-        tell: returns paragraphs, tables and pictures, from the numbers.
+        describe: returns paragraphs, tables and pictures, from the numbers.
     """
 
     name: str
     title: str
-    needs: Callable[[Plan], list[Need]]
+    needs: Callable[[Plan], list[TrainingSpec]]
     summarise: Callable[[Archive], dict[str, Any] | str]
     draw: Callable[[Summary, Path], None]
-    tell: Callable[[Summary], list[Block]]
+    describe: Callable[[Summary], list[Block]]
 
 
 def draw_nothing(summary: Summary, folder: Path) -> None:
@@ -75,20 +76,9 @@ def phase_accuracies(measurement: Measurement, seen: Sequence[int]) -> list[floa
     return [percent(measurement.hits[k, :n], measurement.totals[:n]) for k, n in enumerate(seen)]
 
 
-def spread(values: Sequence[float]) -> dict[str, Any]:
-    """Return mean and sample standard deviation over seeds (0 for one seed), and the values."""
-    std = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-    return {"mean": float(np.mean(values)), "std": std, "values": list(values)}
-
-
 def shown(value: Mapping[str, Any]) -> str:
-    """Format mean and deviation.
-
-    >>> shown({"mean": 58.256, "std": 0.091, "values": [58.2, 58.3]}), shown({"mean": 1.0, "std": 0.0, "values": [1]})
-    ('58.26 ± 0.09', '1.00')
-    """
-    deviation = f" ± {value['std']:.2f}" if len(value["values"]) > 1 else ""
-    return f"{value['mean']:.2f}{deviation}"
+    """Format mean and deviation over seeds."""
+    return str(MeanStd.of(value))
 
 
 def signed(difference: float) -> str:

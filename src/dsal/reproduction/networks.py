@@ -9,7 +9,7 @@ from typing import Any
 from dsal.files.schema import ANY_TABLE, Anything, Each, Record
 from dsal.files.store import read_json
 from dsal.methods import METHODS
-from dsal.protocol.paper_numbers import PaperResult, paper_results
+from dsal.protocol.paper_numbers import PaperResult, nearest_result, paper_results
 from dsal.reproduction.item import Block, Summary, Table, shown, signed
 
 PAPER = {"podnet-aanets": "aanets"}
@@ -29,7 +29,7 @@ def read_networks(path: Path) -> dict[str, Any]:
     return {"rows": rows, "provenance": comparison["provenance"]}
 
 
-def tell_networks(summary: Summary) -> list[Block]:
+def describe_networks(summary: Summary) -> list[Block]:
     """Report by K: the budget, a table with the paper's rows, what is ahead of DS-AL at what cost, what was not run."""
     blocks: list[Block] = []
     rows: Sequence[Mapping[str, Any]] = summary["rows"]
@@ -85,8 +85,7 @@ def _epochs(count: int) -> str:
 
 
 def _paper(method: str, phases: int, dataset: str) -> PaperResult | None:
-    listed = paper_results(dataset, phases, PAPER.get(method, method))
-    return next((one for one in listed if one.backbone == "resnet32"), listed[0] if listed else None)
+    return nearest_result(paper_results(dataset, phases, PAPER.get(method, method)), "resnet32")
 
 
 def _table(rows: Sequence[Mapping[str, Any]], phases: int, dataset: str) -> Table:
@@ -119,7 +118,7 @@ def _figure(paper: PaperResult | None, name: str) -> str:
     figure = None if paper is None else getattr(paper, name)
     if paper is None or figure is None:
         return "-"
-    return f"{figure.value:.2f}" if paper.backbone == "resnet32" else f"({figure.value:.2f})"
+    return f"{figure.mean:.2f}" if paper.backbone == "resnet32" else f"({figure.mean:.2f})"
 
 
 def _mean(row: Mapping[str, Any], name: str) -> float:

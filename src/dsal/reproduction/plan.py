@@ -15,7 +15,7 @@ DS_AL = Stream()
 
 
 @dataclass(frozen=True, order=True)
-class Need:
+class TrainingSpec:
     """A compensation stream (and the main stream under it), trained on a data set in K phases with a seed."""
 
     dataset: str
@@ -66,7 +66,7 @@ class Plan:
         """Return d_B for a data set."""
         return self.characters_size if dataset == self.characters else self.expansion_size
 
-    def experiment(self, need: Need, method: str = "ds-al", seeds: tuple[int, ...] | None = None) -> Experiment:
+    def experiment(self, need: TrainingSpec, method: str = "ds-al", seeds: tuple[int, ...] | None = None) -> Experiment:
         """Return the experiment of a need, as ``dsal run`` would run it."""
         dual = {"compensation": self.compensation, "activation": need.stream.activation}
         options = {

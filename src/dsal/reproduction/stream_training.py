@@ -23,7 +23,7 @@ from dsal.analytic.rows import PhaseRows, from_arrays
 from dsal.analytic.streams import Compensation
 from dsal.data import FeatureSet, Scenario
 from dsal.data.samples import FeatureRows
-from dsal.protocol.confusion_counts import KEPT, Confusion, spread_out
+from dsal.protocol.confusion_counts import KEPT, ConfusionCounts, spread_out
 from dsal.protocol.metrics import confusion_counts
 
 RATIOS = tuple(round(0.1 * step, 1) for step in range(21))
@@ -71,7 +71,7 @@ class Measurement:
     best: NDArray[np.int32]
     scores: Array
     seconds: Array
-    confusions: Mapping[int, Confusion]
+    confusions: Mapping[int, ConfusionCounts]
     stored_bytes: int
 
 
@@ -111,7 +111,7 @@ def train(
             record.hits.append(_hits(predicted, test_y[tested], len(scenario.order)))
             if k in kept:
                 counts = confusion_counts(test_y[tested], predicted.cpu().numpy(), classes.stop)
-                record.confusions[k] = Confusion.of(counts)
+                record.confusions[k] = ConfusionCounts.of(counts)
     for name, record in records.items():
         for c in RATIOS[:1] if name == MAIN else RATIOS:
             record.grid.append(_hits(_mixed(logits, name, c).argmax(1), test_y[tested], len(scenario.order)))
@@ -142,7 +142,7 @@ class _Record:
     def __init__(self) -> None:
         self.hits: list[NDArray[np.int32]] = []
         self.grid: list[NDArray[np.int32]] = []
-        self.confusions: dict[int, Confusion] = {}
+        self.confusions: dict[int, ConfusionCounts] = {}
         self.seconds: list[tuple[float, float]] = []
 
     def closed(self, logits: Tensor, totals: NDArray[np.int32], stored_bytes: int) -> Measurement:

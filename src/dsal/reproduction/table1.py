@@ -10,23 +10,23 @@ from typing import Any
 
 from dsal.data import Scenario
 from dsal.protocol.config import write_config
-from dsal.protocol.metrics import Tally
-from dsal.protocol.paper_numbers import TABLE_1, Figure, paper_results
+from dsal.protocol.metrics import MeanStd, Tally
+from dsal.protocol.paper_numbers import TABLE_1, nearest_result, paper_results
 from dsal.protocol.phases import PhaseResult
 from dsal.protocol.results import write_results
 from dsal.protocol.run_checkpoint import Kept
 from dsal.reproduction.item import Block, Item, Summary, Table, draw_nothing, shown, signed
-from dsal.reproduction.networks import read_networks, tell_networks
-from dsal.reproduction.plan import PAPER_SETTINGS, Need, Plan, title_of
+from dsal.reproduction.networks import describe_networks, read_networks
+from dsal.reproduction.plan import PAPER_SETTINGS, Plan, TrainingSpec, title_of
 from dsal.reproduction.stream_training import Measurement
 from dsal.reproduction.training_archive import Archive
 
 METHODS = {"ds-al": "DS-AL", "acil": "ACIL"}
 
 
-def needs(plan: Plan) -> list[Need]:
+def needs(plan: Plan) -> list[TrainingSpec]:
     """Return every K with every seed."""
-    return [Need(plan.dataset, phases, seed) for phases in plan.phases for seed in plan.seeds]
+    return [TrainingSpec(plan.dataset, phases, seed) for phases in plan.phases for seed in plan.seeds]
 
 
 def summarise(archive: Archive) -> dict[str, Any]:
@@ -54,16 +54,15 @@ def summarise(archive: Archive) -> dict[str, Any]:
     return summary if plan.comparison is None else {**summary, "networks": read_networks(Path(plan.comparison))}
 
 
-def tell(summary: Summary) -> list[Block]:
+def describe(summary: Summary) -> list[Block]:
     """Report our rows with the difference from the paper's, then all rows of the paper."""
     ours, ahead, images = [], [], summary["image_dataset"]
     for row in summary["rows"]:
-        listed = paper_results(images or "", row["phases"], row["method"])
-        paper = listed[0] if listed else None  # on CIFAR-100, that of the ResNet-32
+        paper = nearest_result(paper_results(images or "", row["phases"], row["method"]), "resnet32")
         cells = [f"{METHODS[row['method']]}, K = {row['phases']}"]
         for name, figure in (("average", paper.average if paper else None), ("last", paper.last if paper else None)):
             value = row[f"{name}_accuracy"]
-            cells += [shown(value), _printed(figure), signed(value["mean"] - figure.value) if figure else "-"]
+            cells += [shown(value), _printed(figure), signed(value["mean"] - figure.mean) if figure else "-"]
         ours.append(tuple(cells))
     for phases in summary["phases"]:
         dual, main = (_row(summary, method, phases)["last_accuracy"] for method in ("ds-al", "acil"))
@@ -93,7 +92,7 @@ def _networks(summary: Summary) -> list[Block]:
         return []
     return [
         "Methods that train a network in every phase, and DS-AL in the same run:",
-        *tell_networks(summary["networks"]),
+        *describe_networks(summary["networks"]),
     ]
 
 
@@ -116,10 +115,8 @@ def _paper_table(summary: Summary) -> Table:
     return Table(heads, tuple(rows))
 
 
-def _printed(figure: Figure | None) -> str:
-    if figure is None:
-        return "-"
-    return f"{figure.value:.2f}" if figure.std is None else f"{figure.value:.2f} ± {figure.std:.2f}"
+def _printed(figure: MeanStd | None) -> str:
+    return "-" if figure is None else str(figure)
 
 
 def _phase_results(measured: Measurement, scenario: Scenario) -> list[PhaseResult]:
@@ -131,4 +128,4 @@ def _phase_results(measured: Measurement, scenario: Scenario) -> list[PhaseResul
     return results
 
 
-ITEM = Item("table1", "Table 1: DS-AL and ACIL over K", needs, summarise, draw_nothing, tell)
+ITEM = Item("table1", "Table 1: DS-AL and ACIL over K", needs, summarise, draw_nothing, describe)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dsal.protocol.metrics import mean_std
 from dsal.protocol.paper_numbers import TABLE_2
 from dsal.reproduction.item import (
     Block,
@@ -17,18 +18,21 @@ from dsal.reproduction.item import (
     phase_accuracies,
     shown,
     signed,
-    spread,
 )
-from dsal.reproduction.plan import DS_AL, Need, Plan, title_of
+from dsal.reproduction.plan import DS_AL, Plan, TrainingSpec, title_of
 from dsal.reproduction.stream_training import Stream
 from dsal.reproduction.training_archive import Archive
 
 UNCLEANSED = Stream(cleanse=False)
 
 
-def needs(plan: Plan) -> list[Need]:
+def needs(plan: Plan) -> list[TrainingSpec]:
     """Return trainings with and without cleansing; the main stream comes with both."""
-    return [Need(plan.dataset, plan.phases[0], seed, stream) for stream in (UNCLEANSED, DS_AL) for seed in plan.seeds]
+    return [
+        TrainingSpec(plan.dataset, plan.phases[0], seed, stream)
+        for stream in (UNCLEANSED, DS_AL)
+        for seed in plan.seeds
+    ]
 
 
 def summarise(archive: Archive) -> dict[str, Any]:
@@ -44,8 +48,8 @@ def summarise(archive: Archive) -> dict[str, Any]:
     rows = [
         {
             "modules": paper.modules,
-            "average": spread([float(np.mean(phase_accuracies(m, seen))) for m in of_seeds]),
-            "last": spread([percent(m.hits[-1], m.totals) for m in of_seeds]),
+            "average": mean_std([float(np.mean(phase_accuracies(m, seen))) for m in of_seeds]),
+            "last": mean_std([percent(m.hits[-1], m.totals) for m in of_seeds]),
         }
         for paper, of_seeds in zip(TABLE_2, measured, strict=True)
     ]
@@ -59,7 +63,7 @@ def summarise(archive: Archive) -> dict[str, Any]:
     }
 
 
-def tell(summary: Summary) -> list[Block]:
+def describe(summary: Summary) -> list[Block]:
     """Report our rows beside the paper's, and whether the order is the same."""
     last = [row["last"]["mean"] for row in summary["rows"]]
     same = last[0] < last[1] < last[2]
@@ -83,4 +87,4 @@ def tell(summary: Summary) -> list[Block]:
     ]
 
 
-ITEM = Item("table2", "Table 2: what each module adds", needs, summarise, draw_nothing, tell)
+ITEM = Item("table2", "Table 2: what each module adds", needs, summarise, draw_nothing, describe)

@@ -17,10 +17,10 @@ import numpy as np
 from dsal.errors import InputError
 from dsal.files.schema import ANY_TABLE, Array, Number, Record, Schema
 from dsal.files.store import load_tensors, read_json, save_tensors, write_json
-from dsal.protocol.confusion_counts import Confusion
+from dsal.protocol.confusion_counts import ConfusionCounts
 from dsal.protocol.experiment import Setting, prepare
 from dsal.protocol.provenance import provenance
-from dsal.reproduction.plan import Need, Plan, named_file
+from dsal.reproduction.plan import Plan, TrainingSpec, named_file
 from dsal.reproduction.stream_training import MAIN, Measurement, train
 
 _KIND = "training of a reproduction"
@@ -47,7 +47,7 @@ _TOGETHER = 3  # compensation streams per main stream: each needs another d x d 
 class Job:
     """Needs that one training serves: the same data set, K and seed."""
 
-    needs: tuple[Need, ...]
+    needs: tuple[TrainingSpec, ...]
 
     @property
     def title(self) -> str:
@@ -57,7 +57,7 @@ class Job:
         return f"{named_file(need.dataset)}, K = {need.phases}, seed {need.seed}: {names}"
 
 
-def jobs_of(needs: Sequence[Need]) -> list[Job]:
+def jobs_of(needs: Sequence[TrainingSpec]) -> list[Job]:
     """Return the fewest trainings that serve all needs."""
     jobs = []
     for _, together in groupby(sorted(set(needs)), key=lambda need: (need.dataset, need.phases, need.seed)):
@@ -72,7 +72,7 @@ class Archive:
     def __init__(self, plan: Plan, out: Path) -> None:
         self.plan, self.out = plan, out
 
-    def open(self, needs: Sequence[Need]) -> None:
+    def open(self, needs: Sequence[TrainingSpec]) -> None:
         """Create the folder, or check that its content was made from the same data with the same options.
 
         Raises:
@@ -94,7 +94,7 @@ class Archive:
                 )
         write_json(path, stored)
 
-    def jobs(self, needs: Sequence[Need]) -> list[Job]:
+    def jobs(self, needs: Sequence[TrainingSpec]) -> list[Job]:
         """Return the trainings that are still missing, as few as possible."""
         return jobs_of([need for need in needs if not self._path(need, need.stream.name).is_file()])
 
@@ -121,19 +121,19 @@ class Archive:
                 _save(path, measurement, facts)
             yield job
 
-    def setting(self, need: Need, method: str = "ds-al", seeds: tuple[int, ...] | None = None) -> Setting:
+    def setting(self, need: TrainingSpec, method: str = "ds-al", seeds: tuple[int, ...] | None = None) -> Setting:
         """Load the data and scenario of a need."""
         return prepare(self.plan.experiment(need, method, seeds), lambda what, done, total: None)
 
-    def main(self, need: Need) -> Measurement:
+    def main(self, need: TrainingSpec) -> Measurement:
         """Read the main stream of a training: ACIL."""
         return self._load(self._path(need, MAIN))[0]
 
-    def stream(self, need: Need) -> Measurement:
+    def stream(self, need: TrainingSpec) -> Measurement:
         """Read both streams of a training: DS-AL."""
         return self._load(self._path(need, need.stream.name))[0]
 
-    def origin(self, need: Need) -> dict[str, Any]:
+    def origin(self, need: TrainingSpec) -> dict[str, Any]:
         """Read the provenance of a training."""
         return self._load(self._path(need, need.stream.name))[1]
 
@@ -142,7 +142,7 @@ class Archive:
         files = (self.out / "trainings").glob("*/*.safetensors")
         return float(sum(load_tensors(path, _SCHEMA)[1]["seconds"] for path in files if path.stem != MAIN))
 
-    def _path(self, need: Need, name: str) -> Path:
+    def _path(self, need: TrainingSpec, name: str) -> Path:
         folder = f"{named_file(need.dataset)}-k{need.phases}-seed{need.seed}"
         return self.out / "trainings" / folder / f"{name}.safetensors"
 
@@ -152,7 +152,7 @@ class Archive:
         for k in range(len(arrays["hits"])):
             if f"cells{k}" in arrays:
                 parts = (arrays[f"{name}{k}"] for name in ("cells", "times"))
-                confusions[k] = Confusion(int(arrays[f"classes{k}"]), *parts)
+                confusions[k] = ConfusionCounts(int(arrays[f"classes{k}"]), *parts)
         own = {name: arrays[name] for name in _ARRAYS}
         return Measurement(**own, confusions=confusions, stored_bytes=facts["stored_bytes"]), facts["provenance"]
 

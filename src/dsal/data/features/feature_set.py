@@ -205,21 +205,6 @@ def features_fingerprint(*arrays: NDArray[Any]) -> str:
     return digest.hexdigest()
 
 
-def load_features(name: str, features: str | None = None) -> FeatureSet:
-    """Load a set of features that ships with the package.
-
-    Args:
-        name: one of :func:`feature_set_names`.
-        features: kind of features; the widest by default.
-
-    Raises:
-        UnknownNameError: no set of that name ships with this version.
-    """
-    if name not in feature_set_names():
-        raise UnknownNameError("embedded set of features", name, feature_set_names())
-    return read_features(EMBEDDED / f"{name}.safetensors", features)
-
-
 def feature_set_names() -> tuple[str, ...]:
     """Return the names of the sets of features that ship with the package."""
     return tuple(sorted(path.stem for path in EMBEDDED.glob("*.safetensors")))
