@@ -1,5 +1,6 @@
 """The page in a real Chromium with its fake camera. Skipped where there is none."""
 
+import base64
 import json
 import re
 import shutil
@@ -329,3 +330,131 @@ def test_a_token_is_asked_for_and_a_server_that_has_gone_is_noticed(
     browser.execute_script("location.hash = '#/p/other'")
     until(browser, lambda _: "The server is not responding" in browser.find_element(By.ID, "main").text)
     browser.get_log("browser")  # the 401 and the lost connection are in it
+
+
+def test_two_tabs(page: Any, models: Path, album: Path) -> None:
+    """A stale tab cannot undo what it has not seen; both tabs show the same within two seconds."""
+    first, second, third = sorted((album / "first").iterdir())[:3]
+    new_model(page, "shared")
+    for folder, label in ((first, "cup"), (second, "chair")):
+        new_class(page, label)
+        drop(page, f'[data-label="{label}"]', *sorted(folder.iterdir())[:6])
+        until(page, lambda _, label=label: counted(page, label) == "6 images")
+    tab, address = page.current_window_handle, page.current_url
+    page.switch_to.new_window("tab")
+    page.get(address)
+    new_class(page, "elephant")
+    drop(page, '[data-label="elephant"]', *sorted(third.iterdir())[:6])
+    until(page, lambda _: counted(page, "elephant") == "6 images")
+    other = page.current_window_handle
+    page.switch_to.window(tab)
+    page.execute_script("document.getElementById('undo').click()")  # at once: it still offers to undo the chair
+    until(page, lambda _: "elephant" in one(page, "#lessons .failed").text)
+    assert "nothing was done" in one(page, "#lessons .failed").text
+    assert ImageModel.load(models / "shared.dsal").classes == ("cup", "chair", "elephant")
+    until(page, lambda _: labels(page) == ["cup", "chair", "elephant"])
+    page.switch_to.window(other)
+    action(page, "cup", "Rename")
+    page.switch_to.active_element.send_keys(Keys.CONTROL, "a")
+    page.switch_to.active_element.send_keys("mug", Keys.ENTER)
+    until(page, lambda _: labels(page) == ["mug", "chair", "elephant"])
+    page.switch_to.window(tab)
+    WebDriverWait(page, 2.5, 0.05).until(lambda _: labels(page) == ["mug", "chair", "elephant"])
+    page.get_log("browser")  # Chromium logs the refusal, status 412, as an error
+    page.switch_to.window(other)
+    page.close()
+    page.switch_to.window(tab)
+
+
+def test_many_classes(page: Any, server: Server, album: Path) -> None:
+    """From twenty classes on, cards are folded and can be searched; five bars are shown, the best first."""
+    new_model(page, "many")
+    file = sorted((album / "first" / "char 0").iterdir())[0]
+    form = """
+      const bytes = Uint8Array.from(atob(arguments[0]), (c) => c.charCodeAt(0));
+      const done = arguments[arguments.length - 1];
+      const form = new FormData();
+      for (let i = 0; i < 24; i++) {
+        const own = new Uint8Array([...bytes, i]);
+        form.append("images", new Blob([own]), "x.png");
+        form.append("labels", `class ${i}`);
+      }
+      fetch("/api/models/many/learn", {method: "POST", body: form}).then((answer) => done(answer.status));
+    """
+    page.set_script_timeout(60)
+    assert page.execute_async_script(form, base64.b64encode(file.read_bytes()).decode()) == 200
+    until(page, lambda _: len(labels(page)) == 24)
+    assert len(page.find_elements(By.CSS_SELECTOR, ".class.folded")) == 24
+    one(page, "#search").send_keys("class 2")
+    until(page, lambda _: labels(page) == ["class 2", "class 20", "class 21", "class 22", "class 23"])
+    press(page, '[data-label="class 2"] header button')
+    until(page, lambda _: len(page.find_elements(By.CSS_SELECTOR, ".class.folded")) == 4)
+    drop(page, ".live", file)
+    until(page, lambda _: one(page, ".verdict").text)
+    shown = [float(text.strip("%")) for name, text in bars(page).items() if name != "none of these"]
+    assert len(shown) == 5
+    assert shown == sorted(shown, reverse=True)
+    press(page, "#all-bars")
+    until(page, lambda _: len(bars(page)) == 25)
+
+
+def test_a_wrong_answer_is_corrected(page: Any, models: Path, album: Path) -> None:
+    new_model(page, "corrected")
+    drop(page, ".teach > .row", album / "first")
+    until(page, lambda _: counted(page, "char 74") == "15 images")
+    drop(page, ".live", sorted((album / "second").glob("*/*.png"))[0])
+    until(page, lambda _: one(page, ".verdict").text)
+    choose = "const menu = document.getElementById('correct'); menu.value = 'char 74';"
+    page.execute_script(choose + "menu.dispatchEvent(new Event('change'))")
+    until(page, lambda _: counted(page, "char 74") == "16 images")
+    assert ImageModel.load(models / "corrected.dsal").counts["char 74"] == 16
+
+
+def test_what_is_not_there(page: Any) -> None:
+    """A mistyped address is no new model; a new one and its classes survive a reload; reserved names are refused."""
+    page.execute_script("location.hash = '#/p/mistyped'")
+    until(page, lambda _: "There is no model “mistyped”" in one(page, "#main").text)
+    page.execute_script("location.hash = '#/'")
+    new_model(page, "fresh")
+    new_class(page, "draft")
+    one(page, "#new-class").send_keys("Unknown", Keys.ENTER)
+    until(page, lambda _: "Choose another name" in one(page, "#lessons").text)
+    page.refresh()
+    until(page, lambda _: labels(page) == ["draft"])
+
+
+def test_the_record_button_stays_where_it_is(page: Any) -> None:
+    new_model(page, "camera")
+    new_class(page, "still")
+    press(page, '[data-label="still"] [aria-label^="Show the camera"]')
+    until(page, lambda _: page.execute_script("return document.querySelector('.stage video')?.videoWidth") or False)
+    press(page, '[data-label="still"] [aria-label^="Show the camera"]')
+    place = "return Math.round(document.querySelector('[data-label=still] .hold').getBoundingClientRect().top)"
+    page.execute_script("scrollTo(0, 0)")
+    before = page.execute_script(place)
+    button = card(page, "still").find_element(By.CSS_SELECTOR, ".hold")
+    ActionChains(page).click_and_hold(button).perform()
+    until(page, lambda _: page.execute_script("return Number(document.querySelector('.counter')?.textContent) > 1"))
+    assert page.execute_script(place) == before
+    ActionChains(page).release().perform()
+    until(page, lambda _: "image" in counted(page, "still") and "no" not in counted(page, "still"))
+
+
+def test_a_tested_folder_as_csv(page: Any, album: Path) -> None:
+    new_model(page, "tested")
+    drop(page, ".teach > .row", album / "first")
+    until(page, lambda _: counted(page, "char 74") == "15 images")
+    drop(page, ".zone", album / "test")
+    until(page, lambda _: page.find_elements(By.ID, "held-out-accuracy"))
+    cells = page.execute_script("return [...document.querySelectorAll('.matrix td')].map(c => Number(c.textContent))")
+    assert sum(cells) == len(list((album / "test").glob("*/*.png")))
+    page.execute_script(
+        "const s = document.getElementById('threshold'); s.value = 1; s.dispatchEvent(new Event('input'))"
+    )
+    assert "0 of" in one(page, "#insight .result .quiet:nth-of-type(2)").text
+    press(page, "#csv")
+    file = page.downloads / "tested.csv"
+    until(page, lambda _: file.exists() and not list(page.downloads.glob("*.crdownload")))
+    lines = file.read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "file,folder,answer,score,novelty,error"
+    assert len(lines) == 1 + sum(cells)

@@ -15,11 +15,16 @@ from dsal.image_model.outcomes import THRESHOLD
 from dsal.serve.engine.library import Outcome, check_label
 from dsal.serve.engine.names import class_label, model_path
 from dsal.serve.engine.service import ScoredImages, Service
+from dsal.serve.engine.version_tag import check_version, version_tag
 from dsal.serve.http import schemas
 from dsal.serve.http.bodies import Bodies, decode_base64, form_files, form_texts
 from dsal.serve.http_errors import Refusal
 
 Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
+Match = Annotated[
+    str | None,
+    Header(alias="If-Match", max_length=200, description="The version the change is meant for; another gives 412."),
+]
 SkipBroken = Annotated[bool, Query(description="Skip images that cannot be read, and report which.")]
 _BYTES = {"type": "string", "format": "binary"}
 _FAILURES: dict[int | str, dict[str, Any]] = {
@@ -75,10 +80,18 @@ def api_routes(service: Service, bodies: Bodies) -> APIRouter:
         )
 
     @router.get("/{name}/info")
-    async def info(name: str) -> schemas.Info:
-        """Return the classes with their numbers of images, sizes, and leave-one-out results."""
+    async def info(name: str, response: Response) -> schemas.Info:
+        """Return the classes with their numbers of images, sizes, and leave-one-out results; the version as ETag."""
+        path = model_path(library.folder, name)
+        version = version_tag(path)  # before the facts: if they are newer, the next change is refused, not misled
         facts = (await service.snapshot(name)).facts
-        return schemas.Info(name=name, bytes=model_path(library.folder, name).stat().st_size, **facts)
+        response.headers["ETag"] = f'"{version}"'
+        return schemas.Info(name=name, bytes=path.stat().st_size, version=version or "", **facts)
+
+    @router.get("/{name}/version")
+    def version(name: str) -> schemas.Version:
+        """Return the version of a model; it changes with every change, by whichever program."""
+        return schemas.Version(version=version_tag(model_path(library.folder, name)))
 
     @router.get("/{name}/lessons/{key}")
     async def lesson(name: str, key: str) -> schemas.LessonState:
@@ -108,12 +121,13 @@ def api_routes(service: Service, bodies: Bodies) -> APIRouter:
         return schemas.LessonState(state="cancelled", done=under_way.done, total=under_way.total)
 
     @router.post("/{name}/rename", openapi_extra=_document(schemas.Rename))
-    async def rename(name: str, request: Request, key: Key = None) -> schemas.Changed:
+    async def rename(name: str, request: Request, key: Key = None, match: Match = None) -> schemas.Changed:
         """Rename a class."""
         change = await bodies.document(request, schemas.Rename)
         old, new = change.old, class_label(change.new)
 
         def action(model: ImageModel) -> Outcome:
+            check_version(model_path(library.folder, name), model, match)
             check_label(model, old)
             model.rename(old, new)
             return {"changed": f"renamed {old!r} to {new!r}"}
@@ -121,11 +135,12 @@ def api_routes(service: Service, bodies: Bodies) -> APIRouter:
         return schemas.Changed(**await service.change(name, key, json.dumps(["rename", old, new]), action))
 
     @router.post("/{name}/drop", openapi_extra=_document(schemas.Drop))
-    async def drop(name: str, request: Request, key: Key = None) -> schemas.Changed:
+    async def drop(name: str, request: Request, key: Key = None, match: Match = None) -> schemas.Changed:
         """Remove a class: it is no longer predicted."""
         label = (await bodies.document(request, schemas.Drop)).label
 
         def action(model: ImageModel) -> Outcome:
+            check_version(model_path(library.folder, name), model, match)
             check_label(model, label)
             model.drop(label)
             return {"changed": f"dropped {label!r}"}
@@ -133,10 +148,11 @@ def api_routes(service: Service, bodies: Bodies) -> APIRouter:
         return schemas.Changed(**await service.change(name, key, json.dumps(["drop", label]), action))
 
     @router.post("/{name}/undo")
-    async def undo(name: str, key: Key = None) -> schemas.Changed:
-        """Undo the last change of the model."""
+    async def undo(name: str, key: Key = None, match: Match = None) -> schemas.Changed:
+        """Undo the last change of the model; with If-Match, only if it is the change the client has seen."""
 
         def action(model: ImageModel) -> Outcome:
+            check_version(model_path(library.folder, name), model, match)
             notes = model.notes
             undone = model.undo()
             model.notes = notes  # an undone lesson that is sent again must not be learned again

@@ -103,6 +103,13 @@ class Info(BaseModel):
     left_out: list[LeftOut]
     confused: list[Confused]
     undo: list[str]
+    version: str
+
+
+class Version(BaseModel):
+    """The version of a model; null if there is none of that name."""
+
+    version: str | None
 
 
 class Listed(BaseModel):

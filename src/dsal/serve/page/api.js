@@ -58,10 +58,14 @@ const read = async (answer) => (await answer).json();
 export const openapi = () => read(request("GET", "/openapi.json"));
 export const listModels = () => read(request("GET", "/api/models"));
 export const info = (name) => read(request("GET", at(name, "/info")));
-export const rename = (name, old, fresh) =>
-  read(request("POST", at(name, "/rename"), { json: { old, new: fresh }, headers: once() }));
-export const drop = (name, label) => read(request("POST", at(name, "/drop"), { json: { label }, headers: once() }));
-export const undo = (name) => read(request("POST", at(name, "/undo"), { headers: once() }));
+export const version = async (name) => (await read(request("GET", at(name, "/version"), { tries: 1 }))).version;
+
+// Changes carry the version they were decided on: if the model has moved on, the server refuses them and says why.
+const meant = (seen) => ({ ...once(), "If-Match": `"${seen}"` });
+export const rename = (name, seen, old, fresh) =>
+  read(request("POST", at(name, "/rename"), { json: { old, new: fresh }, headers: meant(seen) }));
+export const drop = (name, seen, label) => read(request("POST", at(name, "/drop"), { json: { label }, headers: meant(seen) }));
+export const undo = (name, seen) => read(request("POST", at(name, "/undo"), { headers: meant(seen) }));
 export const remove = (name) => read(request("DELETE", at(name, "")));
 export const upload = (name, file, signal) => read(request("PUT", at(name, "/file"), { body: file, signal }));
 export const download = async (name, rest, signal) => (await request("GET", at(name, rest), { signal })).blob();

@@ -1,6 +1,6 @@
 // The screen of one model: teach its classes on the left, try it on the right.
 
-import { download, drop, Failure, info, listModels, remove, rename, undo } from "./api.js";
+import { download, drop, Failure, info, listModels, remove, rename, undo, version } from "./api.js";
 import { classCard, newClassCard } from "./classes.js";
 import { activity, ask, confirm, menu, toast } from "./dialog.js";
 import { bytes, h, hueOf, icon, show } from "./dom.js";
@@ -9,6 +9,7 @@ import { insightPanel } from "./insight.js";
 import { livePanel } from "./live.js";
 import { remember, teach } from "./teach.js";
 
+const FOLLOW = 1000; // milliseconds between looks at the model's version
 const FOLD = 20; // from so many classes on, cards are folded and can be searched
 
 // Sessions by model, since the page was opened: thumbnails by class, earlier thumbnails for undo, and cards that were
@@ -28,6 +29,7 @@ export async function projectScreen(name, main, head) {
   sittings.set(name, sitting);
   let facts = null;
   let lessons = 0; // in progress
+  let gone = false; // whether another screen is shown
   const cards = h("div", { class: "those" });
   const labels = () => Object.keys(facts?.classes ?? {});
   const all = () => [...labels(), ...sitting.drafts];
@@ -58,7 +60,7 @@ export async function projectScreen(name, main, head) {
       }
     },
     refresh,
-    rename: (old, fresh) => changed(() => rename(name, old, fresh), () => move(sitting, old, fresh), `Renamed to ${fresh}`),
+    rename: (old, fresh) => changed(() => rename(name, facts.version, old, fresh), () => move(sitting, old, fresh), `Renamed to ${fresh}`),
     drop: async (label) => {
       const draft = sitting.drafts.indexOf(label);
       if (!(label in project.counts())) {
@@ -67,7 +69,7 @@ export async function projectScreen(name, main, head) {
       }
       if (labels().length === 1) return removeModel();
       const sure = await confirm(`Drop “${label}”?`, "The model will no longer recognise it. You can undo this.", "Drop");
-      return sure && changed(() => drop(name, label), () => move(sitting, label, null), `Dropped ${label}`);
+      return sure && changed(() => drop(name, facts.version, label), () => move(sitting, label, null), `Dropped ${label}`);
     },
     addDraft: (label) => {
       if (!all().includes(label)) sitting.drafts.push(label);
@@ -82,10 +84,23 @@ export async function projectScreen(name, main, head) {
   const insights = insightPanel(project);
 
   async function changed(action, then, text) {
-    await action();
-    then();
-    await refresh();
-    toast(text);
+    try {
+      await action();
+      then();
+      toast(text);
+    } finally {
+      await refresh(); // also after a refusal: somebody else has changed the model
+    }
+  }
+
+  /** Follow the server: another tab, program or person may change the model. */
+  async function follow() {
+    while (!gone) {
+      await new Promise((resolve) => setTimeout(resolve, FOLLOW));
+      if (gone || document.hidden || lessons) continue;
+      const now = await version(name).catch(() => undefined); // a server that is away is noticed by what people do
+      if (now !== undefined && now !== (facts?.version ?? null) && !gone && !lessons) await refresh().catch(() => {});
+    }
   }
 
   async function removeModel() {
@@ -104,7 +119,8 @@ export async function projectScreen(name, main, head) {
   async function refresh() {
     const { models } = await listModels();
     facts = models.some((model) => model.name === name) ? await info(name) : null;
-    if (!facts && !isStarted(name)) throw new Failure(404, `There is no model “${name}” in this folder.`);
+    sitting.known ||= facts !== null; // it may be deleted, or its first lesson undone, while it is on the screen
+    if (!sitting.known && !isStarted(name)) throw new Failure(404, `There is no model “${name}” in this folder.`);
     sitting.drafts = sitting.drafts.filter((label) => !labels().includes(label));
     draw();
   }
@@ -129,7 +145,7 @@ export async function projectScreen(name, main, head) {
         id: "undo",
         disabled: !last || lessons > 0,
         title: lessons ? "A lesson is in progress" : last ? `Undo: ${last}` : "Nothing to undo",
-        onclick: () => changed(() => undo(name), () => (sitting.thumbs = sitting.past.pop() ?? sitting.thumbs), `Undone: ${last}`),
+        onclick: () => changed(() => undo(name, facts.version), () => (sitting.thumbs = sitting.past.pop() ?? sitting.thumbs), `Undone: ${last}`),
       },
       icon("undo"),
       h("span", { class: "wide" }, "Undo"),
@@ -224,7 +240,9 @@ export async function projectScreen(name, main, head) {
   document.addEventListener("keydown", keys);
   await refresh();
   show(main, h("div", { class: "bench" }, left, h("div", { class: "side" }, live.element)), insights.panel);
+  follow();
   return () => {
+    gone = true;
     document.removeEventListener("paste", pasted);
     document.removeEventListener("keydown", keys);
     live.close();
