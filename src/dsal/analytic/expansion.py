@@ -61,6 +61,10 @@ class Expansion(nn.Module, ABC):
         """
         return None
 
+    def contains(self, features: Tensor) -> Tensor:
+        """Return which rows of features (n x d_in) the expansion holds (n,): such rows cannot be forgotten."""
+        return torch.zeros(len(features), dtype=torch.bool)
+
     def fingerprint(self) -> str:
         """Return a hash of all numbers in the expansion: equal hashes mean equal expansions."""
         digest = hashlib.sha256(self.name.encode())
@@ -134,3 +138,7 @@ class GaussianKernel(Expansion):
         # an error e in a squared distance changes the kernel by the factor exp(-e / (2 width^2))
         farthest, scale = (self.projection**2).sum(0).max(), 2.0 / self.width**2
         return lambda features, sizes: ((features**2).sum(1) + farthest) * scale * sizes
+
+    def contains(self, features: Tensor) -> Tensor:
+        centres = {centre.tobytes() for centre in np.ascontiguousarray((self.projection.T + 0.0).cpu().numpy())}
+        return torch.tensor([row.tobytes() in centres for row in (features + 0.0).cpu().numpy()], dtype=torch.bool)

@@ -96,7 +96,7 @@ class Learner:
         self.gammas: tuple[float, ...] = ()
         self.ratio, self.phases = RatioFit(), 0
         self._frozen: tuple[Tensor, ...] | None = None  # the weights, if there is no learning part
-        self._guarded = False
+        self._guarded = self._leftovers = False
 
     @property
     def classes(self) -> int:
@@ -172,20 +172,37 @@ class Learner:
             self.phases += 1
 
     def unlearn(self, phase: PhaseRows) -> None:
-        """Remove rows from the main stream, exactly. The compensation streams still contain them."""
+        """Remove rows from the main stream, as if it had never seen them.
+
+        Compensation streams still contain them: see :meth:`drop_compensation`. So does a gamma that was chosen by
+        ``"auto"``. Rows that the expansion holds are refused.
+        """
         self._check_alone("forget")
         with self.guard():
+            if any(self.built().contains(block.features).any() for block in phase.read(self.block_rows)):
+                raise InputError(
+                    f"some of these rows are part of the expansion ({self.kind.name!r}, built from rows of the first "
+                    'phase) and cannot be forgotten: learn again without them, or use expansion="random"'
+                )
             self.ridges[0].subtract(self._main_blocks(phase, phase.present), phase.present)
+            self._leftovers = True
+
+    def drop_compensation(self) -> None:
+        """Remove the compensation streams and all that was measured with them; the main stream goes on alone."""
+        with self.guard():
+            self.compensations, self.comps, self.gammas, self.ratio = (), (), self.gammas[:1], RatioFit()
+            self._frozen = None if self._frozen is None else self._frozen[:1]
 
     def merge(self, other: Learner, columns: Tensor, classes: int) -> None:
         """Add what ``other`` has learned; its column j is our column ``columns[j]`` of ``classes``.
 
-        Exact in the main stream. In a compensation stream each side keeps the residues against its own weights.
+        Exact in the main stream. In a compensation stream each side keeps the residues against its own weights; a
+        learner without such a stream takes the other's main stream alone.
         """
         self._check_alone("merge")
         self.check_mergeable(other)
         with self.guard():
-            for ours, theirs in zip(self.ridges, other.ridges, strict=True):
+            for ours, theirs in zip(self.ridges, other.ridges, strict=False):
                 ours.grow(classes - ours.classes)
                 ours.merge(theirs, columns)
             self.phases += other.phases
@@ -200,8 +217,9 @@ class Learner:
         self._check_alone("subtract a model")
         self.check_mergeable(other)
         with self.guard():
-            for ours, theirs in zip(self.ridges, other.ridges, strict=True):
+            for ours, theirs in zip(self.ridges, other.ridges, strict=False):
                 ours.unmerge(theirs, columns)
+            self._leftovers = True
 
     def keep(self, columns: Tensor) -> None:
         """Drop the columns of all other classes: they are never predicted again."""
@@ -221,11 +239,7 @@ class Learner:
             classes: the label of each column.
         """
         expansion, weights = self.built(), self.weights
-        if compensation and len(weights) < 2:
-            raise InputError(
-                "the model was learned with compensation=None and has no compensation stream: "
-                "set compensation to 0 or None, or fit again with a number"
-            )
+        self.check_compensation(compensation)
         return AnalyticHead(
             expansion,
             main_activation=self.main_activation,
@@ -235,6 +249,14 @@ class Learner:
             compensation=compensation,
             classes=list(classes),
         )
+
+    def check_compensation(self, compensation: float | Auto | None) -> None:
+        """Raise :class:`InputError` if C is not 0 but there is no compensation stream."""
+        if compensation and not self.compensations:
+            raise InputError(
+                "the model has no compensation stream (it was learned with compensation=None, or forget removed it): "
+                "set compensation to 0 or None, or fit again with a number"
+            )
 
     def logits(self, X: NDArray[Any], compensation: float, dtype: torch.dtype = torch.float64) -> NDArray[Any]:
         """Return the logits (n x classes) of features X (n x d_in), eq. (19)."""
@@ -267,6 +289,10 @@ class Learner:
             self._guarded = True
             yield
         self._guarded = False
+        if self._leftovers:  # the copy for a rollback contains what was to be removed
+            for ridge in self.ridges:
+                ridge.backend.discard_(ridge.square)
+            self._leftovers = False
 
     def state(self, learning: bool = True) -> dict[str, Array]:
         """Return all arrays by name: the expansion's under ``expansion.``, each stream's under ``main.`` and ``comp.``.
@@ -354,8 +380,14 @@ class Learner:
             raise InputError("only models with equal expansions merge: same features, expansion_size and random_state")
         if self.main_activation is not other.main_activation:
             raise InputError("only models with equal main_activation merge")
-        if [stream.activation for stream in self.compensations] != [s.activation for s in other.compensations]:
-            raise InputError("models merge only with equal activation, and if both or neither have compensation=None")
+        theirs = [stream.activation for stream in other.compensations]
+        if self.compensations and not theirs:
+            raise InputError(
+                "the other model has no compensation stream (compensation=None, or it has forgotten rows) and this one "
+                "has: call drop_compensation() here to merge the main streams alone"
+            )
+        if self.compensations and [stream.activation for stream in self.compensations] != theirs:
+            raise InputError("only models with equal activation merge")
 
     def _main_blocks(self, phase: PhaseRows, columns: Tensor) -> Blocks:
         for block in share(phase.read(self.block_rows), self.team):

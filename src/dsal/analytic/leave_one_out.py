@@ -11,10 +11,13 @@ from torch import Tensor
 from dsal.analytic.activations import apply
 from dsal.analytic.combine import combined
 from dsal.analytic.learner import Learner
+from dsal.analytic.ridge import Ridge
 from dsal.analytic.rows import Block
 from dsal.analytic.streams import Auto, cleansed, one_hot, residue
 from dsal.analytic.tuning import RatioFit
 from dsal.analytic.validation import is_auto
+
+_SIGNS = 32  # random vectors to estimate a trace
 
 
 def leave_one_out(
@@ -76,6 +79,32 @@ def _others(products: Tensor, block: Block, total: float) -> Tensor:
     rest = weight.sum() - weight
     scale = torch.where(rest > 0, (total - weight) / rest, 0.0)
     return scale * (products @ weight - weight * own) + (weight - block.share) * own
+
+
+def output_moments(ridge: Ridge, counts: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Return the mean leave-one-out output of each class's rows (classes x classes), and the covariance within classes.
+
+    No row is needed. With n_c rows of class c, the mean of their fitted outputs f is W^T Q_c / n_c, and the sum of all
+    f f^T is W^T G W = W^T (Q - gamma W). Leaving a row with target y out changes f to (f - h y) / (1 - h). Here h is
+    the mean leverage of all rows, (d - gamma tr((G + gamma I)^-1)) / n; Hutchinson's method estimates the trace.
+
+    Args:
+        ridge: learned from one-hot targets.
+        counts: the number, or total weight, of each class's rows (classes,); 0 for a class without rows.
+
+    Returns:
+        None if the outputs are the targets, to within rounding: then they tell nothing about other rows.
+    """
+    weights, n = ridge.weights(), counts.sum()
+    signs = torch.from_numpy(np.random.RandomState(0).choice([-1.0, 1.0], (ridge.size, _SIGNS))).to(weights.device)
+    trace = (signs * ridge.solve(signs)).sum() / _SIGNS
+    left = 1.0 - (ridge.size - ridge.gamma * trace) / n
+    if left < 1e-6:
+        return None
+    means = (weights.T @ ridge.targets).T / counts.clamp_min(1e-300)[:, None]  # (class of the row x output)
+    squares = weights.T @ (ridge.targets - ridge.gamma * weights)
+    within = (squares - (means * counts[:, None]).T @ means) / n
+    return (means - (1.0 - left) * torch.eye(len(means), device=means.device)) / left, within / left**2
 
 
 def review(learner: Learner, sample: Block, present: Tensor, total: float, compensation: float | Auto) -> Tensor:

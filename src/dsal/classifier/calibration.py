@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 GRID = np.logspace(-3, 2, 201)  # temperatures; neighbours differ by 6%
 MOST_ROWS = 256
 DOUBT = 0.01
+_SAMPLED = 2048  # logits drawn to estimate a calibration
 
 
 def rows_wanted(weight: float) -> int:
@@ -65,6 +66,23 @@ class Calibration:
         target = (1 - DOUBT) * chosen + DOUBT * others
         losses = [weight @ (np.log(np.exp(centred / t).sum(1)) - target / t) for t in GRID]
         return Calibration(self.losses + losses)
+
+    @classmethod
+    def estimated(
+        cls, means: NDArray[np.float64], covariance: NDArray[np.float64], counts: NDArray[np.float64]
+    ) -> Calibration:
+        """Return the calibration of logits that are normally distributed in each class, where no rows are available.
+
+        Args:
+            means: the mean logits of each class's rows (classes x classes).
+            covariance: of the logits within classes (classes x classes).
+            counts: number of rows of each class (classes,).
+        """
+        random = np.random.RandomState(0)
+        columns = random.choice(len(counts), _SAMPLED, p=counts / counts.sum())
+        values, vectors = np.linalg.eigh(covariance)
+        noise = random.standard_normal((_SAMPLED, len(counts))) * np.sqrt(values.clip(0.0))
+        return cls().plus(means[columns] + noise @ vectors.T, columns, np.ones(_SAMPLED), float(counts.sum()))
 
     def merged(self, other: Calibration) -> Calibration:
         """Return the calibration of both models' rows together."""

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dsal.analytic.activations import Activation, resolve
 from dsal.analytic.learner import Learner
-from dsal.analytic.leave_one_out import review
+from dsal.analytic.leave_one_out import output_moments, review
 from dsal.analytic.rollback import unchanged
 from dsal.analytic.streams import Compensation
 from dsal.analytic.tuning import GAMMA_ROWS
@@ -148,11 +148,20 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
     def forget(
         self, X: Any, y: Any = None, sample_weight: Any = None, keep_compensation: bool = False
     ) -> DSALClassifier:
-        """Forget rows: the main stream becomes exactly what it would be if it had never seen them.
+        """Forget rows: the model becomes one that has never seen them.
 
-        The compensation stream cannot forget, so ``compensation`` is set to 0 unless ``keep_compensation``. Classes
-        without rows are removed. The rows must be rows that were learned: with others the model becomes wrong, and only
-        the worst cases can be detected.
+        The main stream is then that of all other rows, to within rounding. The compensation stream cannot forget, so it
+        is removed: the model predicts with the main stream alone from now on, which costs some accuracy on the classes
+        of later phases. The calibration is estimated again, from sums. Classes without rows are removed. What remains
+        of the rows is a ``gamma`` that was chosen by ``"auto"``. The rows must be rows that were learned: with others
+        the model becomes wrong, and only the worst cases can be detected.
+
+        Args:
+            X: features, as in :meth:`partial_fit`.
+            y: their labels (n,).
+            sample_weight: their weights (n,).
+            keep_compensation: whether to keep the compensation stream and the calibration, *with* their traces of the
+                rows.
         """
         check_is_fitted(self)
         self._learner.check_learns()
@@ -165,14 +174,24 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
         """Subtract what ``other`` has learned, without its data: the inverse of :meth:`merge`.
 
         The main stream becomes exactly what it would be without the rows of ``other``, whether it was merged or its
-        rows were learned here. ``compensation`` is set to 0 unless ``keep_compensation``: the compensation stream is
-        exact only if ``other`` was merged as it is and nothing was learned since. Classes without rows are removed.
+        rows were learned here. The compensation stream is removed, as in :meth:`forget`, unless ``keep_compensation``:
+        it is exact only if ``other`` was merged as it is and nothing was learned since. Classes without rows are
+        removed.
         """
         check_is_fitted(self)
         check_is_fitted(other)
-        self._learner.check_mergeable(other._learner)
+        other._learner.check_learns()
         with self._without(other._classes, other._class_weight, keep_compensation) as columns:
             self._learner.unmerge(other._learner, self._tensor(columns))
+        return self
+
+    def drop_compensation(self) -> DSALClassifier:
+        """Remove the compensation stream for good, and half of the memory: the model predicts like ACIL."""
+        check_is_fitted(self)
+        with self.rollback():
+            self._learner.drop_compensation()
+            if self.compensation is not None:
+                self.compensation = 0.0
         return self
 
     def __add__(self, other: DSALClassifier) -> DSALClassifier:
@@ -247,6 +266,7 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
             changed = [name for name in settings if settings[name] != self._fixed[name]]
             if changed:
                 raise InputError(f"{', '.join(changed)} cannot change once learning has begun: use fit to start over")
+            self._learner.check_compensation(compensation)
             survey = self._survey(X, y, sample_weight)
         else:
             learner = self._fresh(seed_of(self.random_state), compensated=compensation is not None)
@@ -310,11 +330,22 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
             kept = (weight > slack) | (self._class_weight == 0)  # declared, but never seen: kept
             if not weight[kept].any():
                 raise InputError("this would remove every row that was learned: create a new model instead")
+            if not keep_compensation:
+                self.drop_compensation()
             yield columns
             self._class_weight = weight
             self._keep(kept)
-            if not keep_compensation and self.compensation is not None:
-                self.compensation = 0.0
+            if not keep_compensation:
+                self._calibration = self._estimated_calibration()
+
+    def _estimated_calibration(self) -> Calibration:
+        """Return the calibration of the main stream, estimated from its sums."""
+        counts = torch.from_numpy(self._class_weight).to(self._learner.backend.device)
+        moments = output_moments(self._learner.ridges[0], counts)
+        if moments is None:
+            return Calibration()
+        means, covariance = (moment.cpu().numpy() for moment in moments)
+        return Calibration.estimated(means, covariance, self._class_weight)
 
     def _keep(self, kept: NDArray[np.bool_]) -> None:
         """Keep only the marked classes."""

@@ -81,6 +81,10 @@ class Backend(ABC):
     def restore_(self, square: Tensor, kept: Tensor) -> None:
         """Undo all changes to the triangle since :meth:`keep_` returned ``kept``."""
 
+    def discard_(self, square: Tensor) -> None:
+        """Overwrite any copy that :meth:`keep_` has left in the square's own memory."""
+        return
+
     @abstractmethod
     def pack(self, square: Tensor) -> Array:
         """Return the triangle column by column, d (d + 1) / 2 numbers."""
@@ -172,6 +176,11 @@ class Lapack(Backend):
         for j in range(d - 1):
             a[: j + 1, j] = a[d - 1 - j :, d - 2 - j]
         square[:, -1] = kept
+
+    def discard_(self, square: Tensor) -> None:
+        a = square.numpy()
+        for j in range(len(a)):
+            a[j + 1 :, j] = 0.0
 
     def pack(self, square: Tensor) -> Array:
         packed = np.empty(len(square) * (len(square) + 1) // 2)
