@@ -1,11 +1,20 @@
 """``dsal compare``, as a user sees it."""
 
+import gc
+import importlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
+from dsal.cli.child import run_child
+from dsal.data import FeatureSet
 from dsal.protocol.results import comparable, read_results
 
 from .conftest import Call
+
+compare_module = importlib.import_module("dsal.cli.compare")
 
 
 def test_methods_side_by_side_resumed_and_asked_again(call: Call, sample_file: Path, tmp_path: Path) -> None:
@@ -59,7 +68,7 @@ def test_few_shots_with_a_report_and_without_the_papers_numbers(call: Call, samp
     assert few.code == 0, few.err
     assert "paper" not in few.out
     report = (tmp_path / "runs/compare/k5/report.html").read_text(encoding="utf-8")
-    assert "<h1>ACIL and sgd-head on CIFAR-100</h1>" in report  # the best first
+    assert "<h1>ACIL and SGD head on CIFAR-100</h1>" in report  # the best first
     assert not (tmp_path / "runs/compare/tuning.json").exists()
 
 
@@ -75,3 +84,21 @@ def test_mistakes_are_told_before_anything_is_run(call: Call, sample_file: Path,
     assert text.code == 2
     assert "5,25,50" in text.err
     assert not list(tmp_path.glob("out/k*"))
+
+
+def test_no_data_are_held_while_a_child_loads_its_own(
+    call: Call, sample_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = []
+
+    def counted(arguments: Sequence[str]) -> int:
+        gc.collect()
+        held.append(sum(type(thing) is FeatureSet for thing in gc.get_objects()))
+        return run_child(arguments)
+
+    monkeypatch.setattr(compare_module, "run_child", counted)
+    gc.collect()
+    before = sum(type(thing) is FeatureSet for thing in gc.get_objects())  # of other tests
+    options = ("--dataset", sample_file, "--phases", "5", "--no-tune", "--no-report", "--out", tmp_path / "out")
+    assert call("compare", "ncm", "slda", *options).code == 0
+    assert held == [before, before]

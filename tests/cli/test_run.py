@@ -1,10 +1,15 @@
 """``dsal run`` as people and scripts use it."""
 
 import json
+from functools import wraps
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dsal.files.schema import Fact
+from dsal.methods import METHODS, Method
+from dsal.protocol import results
 from dsal.protocol.config import read_config
 from dsal.protocol.results import read_results
 
@@ -118,3 +123,26 @@ def test_version_and_help(call: Call) -> None:
 
     assert call("--version").out.strip() == f"dsal {__version__}"
     assert "--expansion-size" in call("run", "--help").out
+
+
+def test_nothing_is_built_or_read_twice(call: Call, small: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """One method to check the options with, one for each seed; results are shown as they were written."""
+    built: list[str] = []
+    read: list[Path] = []
+    cls = METHODS.get("ds-al")
+    init, open_file = cls.__init__, results.read_json
+
+    @wraps(init)
+    def counted(self: Method, **options: Any) -> None:
+        built.append("ds-al")
+        init(self, **options)
+
+    def noted(path: Path, fact: Fact) -> Any:
+        read.append(path)
+        return open_file(path, fact)
+
+    monkeypatch.setattr(cls, "__init__", counted)
+    monkeypatch.setattr(results, "read_json", noted)
+    assert call(*small[:-1], "--seeds", "0,1", "--out", "run").code == 0
+    assert Path("run/report.html").is_file()
+    assert (len(built), read) == (3, [])

@@ -55,14 +55,14 @@ def test_stopped_after_any_phase_it_goes_on_to_the_same_results(done: int, setti
     assert len(list(islice(steps, done))) == done
     steps.close()
     assert not (out / "results.json").exists()
-    assert not is_finished(setting, out)
+    assert not is_finished(setting.config, out)
     resumed = list(run_experiment(setting, out, resume=True))
     # the step that was cut off may have been saved; all that was yielded is restored
     assert [step.restored for step in resumed][:done] == [True] * done
     assert len(resumed) == 8
     assert comparable(read_results(out)) == comparable(expected)
     assert not (out / "state").exists()
-    assert is_finished(setting, out)
+    assert is_finished(setting.config, out)
 
 
 def test_rare_checkpoints_only_cost_time(setting: Setting, tmp_path: Path) -> None:
@@ -285,5 +285,5 @@ def write_weights(root: Path) -> Path:
 def test_a_run_killed_while_it_tidied_up_is_finished(setting: Setting, tmp_path: Path) -> None:
     document = finish(setting, tmp_path)
     (tmp_path / "state").mkdir()
-    assert is_finished(setting, tmp_path)
+    assert is_finished(setting.config, tmp_path)
     assert read_results(tmp_path) == document

@@ -16,7 +16,7 @@ from dsal.cli.child import run_child
 if TYPE_CHECKING:
     from dsal.cli.display import Display
     from dsal.cli.shared_options import RunOptions
-    from dsal.protocol.comparison import Options
+    from dsal.protocol.comparison import Entry, Options
     from dsal.protocol.experiment import Experiment, Setting
 
 _OWN = ("methods", "phases", "tune", "tune_on", "shared", "own")  # options that `dsal run` lacks or reads differently
@@ -88,38 +88,21 @@ class _Request:
 
 def _run_all(request: _Request, handling: RunOptions, display: Display) -> None:
     from dsal.cli.comparison_table import show_comparison
-    from dsal.protocol.comparison import plan, write_comparison
-    from dsal.protocol.experiment import prepare, settle
+    from dsal.protocol.comparison import write_comparison
     from dsal.protocol.results import read_results
     from dsal.protocol.runs import is_finished
 
-    entries = plan(request.common, request.phases, request.methods, request.folder)
-    sources: dict[str, Setting] = {}  # by input of the methods: features or images
-    with display.preparation() as progress:
-        for entry in entries:
-            if _inputs(entry.experiment.method) not in sources:
-                sources[_inputs(entry.experiment.method)] = prepare(entry.experiment, progress)
-
-    def settled(experiment: Experiment) -> Setting:
-        source = sources[_inputs(experiment.method)]
-        return settle(experiment, source.data, source.start)
-
-    for entry in entries:
-        settled(entry.experiment)  # raise an error before hours are spent
-    if request.tune:
-        chosen = _tuned(request, sources.get("features"), display)
-        entries = plan(request.common, request.phases, chosen, request.folder)
+    entries = _planned(request, display)  # all data are released again: every run loads its own
     documents: list[dict[str, Any]] = []
     began, ran = monotonic(), 0
-    for number, entry in enumerate(entries, start=1):
-        setting = settled(entry.experiment)
-        done = handling.resume and is_finished(setting, entry.folder)
+    for number, (entry, config) in enumerate(entries, start=1):
+        done = handling.resume and is_finished(config, entry.folder)
         what = f"{entry.experiment.method}, K = {entry.experiment.phases}"
         minutes = (monotonic() - began) / 60 * (len(entries) - number + 1) / max(1, ran)
         left = f"; about {minutes:.0f} min left" if ran else ""
         display.note(f"[{number}/{len(entries)}] {what}{': already done' if done else left}")
         if not done:
-            _run(setting, entry.folder, handling)
+            _run(config, entry.folder, handling)
             ran += 1
         documents.append(read_results(entry.folder))
         comparison = write_comparison(request.folder, documents)  # after every run, in case it is stopped
@@ -128,11 +111,36 @@ def _run_all(request: _Request, handling: RunOptions, display: Display) -> None:
     if handling.report:
         from dsal.report.page import build_report
 
-        average = {entry.folder: d["average_accuracy"]["mean"] for entry, d in zip(entries, documents, strict=True)}
         for k in request.phases:
-            folders = [entry.folder for entry in entries if entry.experiment.phases == k]
-            page = build_report(sorted(folders, key=lambda folder: -average[folder]), request.folder / f"k{k}")
+            runs = [(entry.folder, document) for (entry, _), document in zip(entries, documents, strict=True)]
+            runs = [(folder, document) for folder, document in runs if document["config"]["phases"] == k]
+            folders, own = zip(*sorted(runs, key=lambda run: -run[1]["average_accuracy"]["mean"]), strict=True)
+            page = build_report(folders, request.folder / f"k{k}", own)
             display.note(f"report in {page}")
+
+
+def _planned(request: _Request, display: Display) -> list[tuple[Entry, dict[str, Any]]]:
+    """Return the runs with their effective configurations, tuned if asked; raise errors before hours are spent."""
+    from dsal.protocol.comparison import plan
+    from dsal.protocol.experiment import prepare, settle
+
+    entries = plan(request.common, request.phases, request.methods, request.folder)
+    sources: dict[str, Setting] = {}  # by input of the methods: features or images
+    with display.preparation() as progress:
+        for entry in entries:
+            if _inputs(entry.experiment.method) not in sources:
+                sources[_inputs(entry.experiment.method)] = prepare(entry.experiment, progress)
+
+    def config(experiment: Experiment) -> dict[str, Any]:
+        source = sources[_inputs(experiment.method)]
+        return settle(experiment, source.data, source.start).config
+
+    configs = [config(entry.experiment) for entry in entries]
+    if request.tune:
+        chosen = _tuned(request, sources.get("features"), display)
+        entries = plan(request.common, request.phases, chosen, request.folder)
+        configs = [config(entry.experiment) for entry in entries]
+    return list(zip(entries, configs, strict=True))
 
 
 def _tuned(request: _Request, features: Setting | None, display: Display) -> dict[str, Options]:
@@ -154,14 +162,14 @@ def _tuned(request: _Request, features: Setting | None, display: Display) -> dic
     return found
 
 
-def _run(setting: Setting, out: Path, handling: RunOptions) -> None:
+def _run(config: dict[str, Any], out: Path, handling: RunOptions) -> None:
     """Run ``dsal run`` in its own process, so that the peak memory is that of this run."""
     from dsal.errors import DSALError
     from dsal.protocol.config import write_config
 
     out.parent.mkdir(exist_ok=True)
     with TemporaryDirectory() as folder:
-        write_config(Path(folder), setting.config)
+        write_config(Path(folder), config)
         arguments = ["run", "--config", f"{folder}/config.toml", "--out", str(out), "--no-report"]
         arguments += ["--checkpoint-seconds", str(handling.checkpoint_seconds)]
         code = run_child(arguments + ["--resume"] * handling.resume)

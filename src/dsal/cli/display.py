@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from itertools import accumulate
+from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import (
@@ -25,6 +26,8 @@ from dsal.protocol import metrics
 from dsal.protocol.experiment import OnPreparing, Setting
 from dsal.protocol.phases import PhaseProgress, is_tested
 from dsal.protocol.runs import Step
+
+T = TypeVar("T")
 
 
 class TimeLeft(ProgressColumn):
@@ -82,8 +85,8 @@ class Display:
 
             yield report
 
-    def follow(self, steps: Iterator[Step], setting: Setting) -> None:
-        """Show every finished phase, and the progress within the current one."""
+    def follow(self, steps: Generator[Step, None, T], setting: Setting) -> T:
+        """Show every finished phase, and the progress within the current one; return what the steps return."""
         scenario, seeds, every = setting.scenario, setting.experiment.seeds, setting.experiment.eval_every
         # Work of a phase in rows: learning a row costs about ten times as much as testing it. Shown with the next test.
         train_y, test_y = setting.data.train.labels, setting.data.test.labels
@@ -99,7 +102,11 @@ class Display:
         with self.bar() as bar:
             left, finished = sum(work.values()) * len(seeds), 0
             task = bar.add_task(f"phase 0/{scenario.last}", total=left)
-            for step in steps:
+            while True:
+                try:
+                    step = next(steps)
+                except StopIteration as end:
+                    return end.value  # type: ignore[no-any-return]
                 result, so_far = step.result, accuracies[step.seed]
                 if isinstance(result, PhaseProgress):
                     now = result.progress

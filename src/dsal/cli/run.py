@@ -72,18 +72,19 @@ def _run(experiment: Experiment, handling: RunOptions) -> None:
     with display.preparation() as progress:
         setting = prepare(experiment, progress, team)
     out = Path(handling.out or _folder(setting))
-    if not (handling.resume and team.broadcast_result(lambda: is_finished(setting, out))):
+    document = None
+    if not (handling.resume and team.broadcast_result(lambda: is_finished(setting.config, out))):
         steps = run_experiment(
             setting, out, resume=handling.resume, checkpoint_seconds=handling.checkpoint_seconds, team=team
         )
         try:
-            display.follow(steps, setting)
+            document = display.follow(steps, setting)
         except KeyboardInterrupt:
             display.note(f"stopped; continue with: dsal run --resume --out {out}")
             raise
     if not team.leads:
         return
-    document = read_results(out)
+    document = document or read_results(out)
     if handling.tensorboard:
         write_events(document, out / "tensorboard")
     show_results(document, as_json=handling.json)
@@ -91,7 +92,7 @@ def _run(experiment: Experiment, handling: RunOptions) -> None:
     if handling.report:
         from dsal.report.page import build_report
 
-        display.note(f"report in {build_report([out], out)}")
+        display.note(f"report in {build_report([out], out, [document])}")
 
 
 def _folder(setting: Setting) -> Path:

@@ -124,6 +124,7 @@ class Setting:
         config: the effective configuration, with all defaults filled in and with the options of the method, as values
             that JSON and TOML can represent; what does not apply is left out.
         start: the network that a method on images starts from; None to start from scratch.
+        exemplar_free: whether the method, with these options, keeps no samples.
     """
 
     experiment: Experiment
@@ -132,6 +133,7 @@ class Setting:
     origin: Origin
     config: dict[str, Any]
     start: Backbone | None = None
+    exemplar_free: bool = True
 
     @property
     def features(self) -> FeatureSet:
@@ -175,15 +177,15 @@ def prepare(experiment: Experiment, progress: OnPreparing, team: Team = ALONE) -
     Raises:
         DSALError: the subclass that fits: an unknown name, a missing file, weights that have seen a later class.
     """
-    experiment.build_method(experiment.seeds[0])  # report a wrong value before anything is loaded
+    method = experiment.build_method(experiment.seeds[0])  # report a wrong value before anything is loaded
     if not holds_images(experiment.dataset):
-        return settle(experiment, _load_features(experiment))
+        return settle(experiment, _load_features(experiment), method=method)
     backbone = _open_weights(experiment)
     if METHODS.get(experiment.method).inputs == "images":
         images = _load_images(experiment, progress, team)
         if backbone is not None:
             images = images.at(backbone.card.size, backbone.card.in_channels)
-        return settle(experiment, images, backbone)
+        return settle(experiment, images, backbone, method)
     if backbone is None:
         raise InputError(
             f"{experiment.dataset!r} is an image data set: give the weights of a backbone, "
@@ -191,22 +193,25 @@ def prepare(experiment: Experiment, progress: OnPreparing, team: Team = ALONE) -
         )
     images, report = _load_images(experiment, progress, team), partial(progress, "features")
     found = cached_features(backbone, images, features=experiment.features, progress=report, team=team)
-    return settle(experiment, found)
+    return settle(experiment, found, method=method)
 
 
-def settle(experiment: Experiment, data: FeatureSet | DataSet, start: Backbone | None = None) -> Setting:
+def settle(
+    experiment: Experiment, data: FeatureSet | DataSet, start: Backbone | None = None, method: Method | None = None
+) -> Setting:
     """Return the setting of an experiment whose data are already loaded; raise the same errors as :func:`prepare`.
 
     Args:
         experiment: what to run.
         data: features or images, whichever its method takes.
         start: the network that a method on images starts from.
+        method: built with the options of the experiment, to read their effective values from; built if not given.
     """
     wanted, kind = METHODS.get(experiment.method).inputs, data.kind if isinstance(data, FeatureSet) else None
     if (wanted == "features") != (kind is not None):
         held = "images" if kind is None else "features"
         raise InputError(f"{experiment.method} learns from {wanted}, but {experiment.dataset} contains {held}")
-    method = experiment.build_method(experiment.seeds[0])
+    method = experiment.build_method(experiment.seeds[0]) if method is None else method
     scenario = Scenario.deal(
         len(data.class_names), phases=experiment.phases, base=experiment.base_classes, order=experiment.class_order
     )
@@ -224,7 +229,7 @@ def settle(experiment: Experiment, data: FeatureSet | DataSet, start: Backbone |
         **{name: plain(name, getattr(method, name)) for name in option_hints(experiment.method)},
         "seeds": list(experiment.seeds),
     }
-    setting = Setting(experiment, data, scenario, "base classes", config, start)
+    setting = Setting(experiment, data, scenario, "base classes", config, start, method.exemplar_free)
     if kind is None and start is None:
         return setting  # a network trained from scratch has seen nothing
     return replace(setting, origin=check_no_leak(setting.backbone, scenario, setting.image_dataset))

@@ -35,6 +35,7 @@ from dsal.files.schema import (
     check_headers,
 )  # fmt: skip
 from dsal.files.store import atomic_write, check_readable, read_json, write_json
+from dsal.methods import METHODS
 from dsal.protocol import metrics
 from dsal.protocol.confusion_counts import KEPT, spread_out
 from dsal.protocol.experiment import Setting
@@ -128,14 +129,13 @@ def build_results(setting: Setting, results: BySeed, provenance: dict[str, Any],
     groups = [range(*ends) for ends in pairwise([0, *(setting.scenario.seen(k) for k in tested)])]
     base = groups[0]
     tallies = [[result.tally for result in of_seed] for of_seed in results.values()]
-    method = setting.experiment.build_method(setting.experiment.seeds[0])
     return {
         "schema": SCHEMA,
         "method": setting.experiment.method,
-        "exemplar_free": method.exemplar_free,
+        "exemplar_free": setting.exemplar_free,
         "config": setting.config,
         "seeds": list(results),
-        "seed_varies": method.seed_varies or "nothing",
+        "seed_varies": METHODS.get(setting.experiment.method).seed_varies or "nothing",
         "class_names": [setting.data.class_names[label] for label in setting.scenario.order],
         "phases": [
             _phase(group, base, by_seed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -36,7 +36,7 @@ class Step:
 
 def run_experiment(
     setting: Setting, out: Path, *, resume: bool = False, checkpoint_seconds: float = 30.0, team: Team = ALONE
-) -> Iterator[Step]:
+) -> Generator[Step, None, dict[str, Any] | None]:
     """Run all seeds and write the results; yield every finished phase, and progress within phases.
 
     In a team of processes, only rank 0 uses the folder; it sends the others what they need from it.
@@ -48,6 +48,9 @@ def run_experiment(
         checkpoint_seconds: save the state after a phase, and at every step within one, if the last save was longer
             ago than this.
         team: the processes that share the work.
+
+    Returns:
+        The results document, on rank 0; it is the value of the generator's ``StopIteration``.
 
     Raises:
         InputError: ``out`` belongs to another configuration, or data or weights have changed since.
@@ -90,14 +93,16 @@ def run_experiment(
                 kept = save_checkpoint(path, done, method, finished=finished, inside=inside)
                 saved = monotonic()
             yield Step(seed, result, restored=False)
-    if team.leads:
-        write_results(out, setting, results, origin, kept)
-        shutil.rmtree(state)
+    if not team.leads:
+        return None
+    document = write_results(out, setting, results, origin, kept)
+    shutil.rmtree(state)
+    return document
 
 
-def is_finished(setting: Setting, out: Path) -> bool:
+def is_finished(config: Mapping[str, Any], out: Path) -> bool:
     """Return whether ``out`` holds results of exactly this configuration (a starting run deletes old results)."""
-    return (out / "results.json").is_file() and read_config(out) == setting.config
+    return (out / "results.json").is_file() and read_config(out) == config
 
 
 def _open_folder(setting: Setting, out: Path, team: Team, *, resume: bool) -> dict[str, Any]:

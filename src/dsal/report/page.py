@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from dsal.files.store import write_text
 from dsal.report.confusion_chart import confusion_of
@@ -24,12 +25,13 @@ ORIGINS = {
 _NAMED = 4  # maximum number of methods named in the title; more are counted
 
 
-def build_report(run_dirs: Sequence[Path], out: Path) -> Path:
+def build_report(run_dirs: Sequence[Path], out: Path, documents: Sequence[Mapping[str, Any]] | None = None) -> Path:
     """Write ``out/report.html`` and ``out/figures/*.png, *.pdf`` from one or more run directories.
 
     Args:
         run_dirs: directories with ``results.json`` and, for the confusion matrix, ``confusion.npz``.
         out: directory to write to; created if missing.
+        documents: their results, if the caller has them already; read from the directories by default.
 
     Returns:
         The path of the page. It loads nothing from elsewhere and can be sent as a single file.
@@ -38,7 +40,7 @@ def build_report(run_dirs: Sequence[Path], out: Path) -> Path:
         InputError: no directory was given, or one holds no results.
         FileFormatError: a file is truncated or corrupt, foreign, or written by a later version.
     """
-    runs = read_runs(run_dirs)
+    runs = read_runs(run_dirs, documents)
     matrices = [confusion_of(run) for run in runs]
     facets = facets_of(runs)
     folder = Path(out) / "figures"

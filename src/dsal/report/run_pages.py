@@ -94,8 +94,8 @@ class Run:
         return str((self.provenance.get("backbone") or {}).get("architecture", ""))
 
 
-def read_runs(directories: Sequence[Path]) -> tuple[Run, ...]:
-    """Read ``results.json`` of each directory; give each run a unique label.
+def read_runs(directories: Sequence[Path], documents: Sequence[Mapping[str, Any]] | None = None) -> tuple[Run, ...]:
+    """Return the runs in directories, each with a unique label; ``results.json`` is read unless given (documents).
 
     Raises:
         InputError: no directory was given, or one holds no results.
@@ -107,7 +107,8 @@ def read_runs(directories: Sequence[Path]) -> tuple[Run, ...]:
     for path in paths:
         if not (path / "results.json").is_file():
             raise InputError(f"{path} contains no results.json: give the output folder of a finished `dsal run`")
-    return _labelled([_run(path, read_results(path)) for path in paths])
+    found = [read_results(path) for path in paths] if documents is None else documents
+    return _labelled([_run(path, document) for path, document in zip(paths, found, strict=True)])
 
 
 def paper_results_of(runs: Iterable[Run]) -> tuple[PaperResult, ...]:
