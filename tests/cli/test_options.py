@@ -25,9 +25,24 @@ def test_every_option_can_stand_in_a_file() -> None:
     experiment, handling = combine({}, {})
     shorthands = parameters & option_hints("ds-al").keys()
     assert {"expansion_size", "gamma", "compensation"} < shorthands
-    assert parameters - shorthands - {"config", "help", "assignments"} == {*vars(experiment), *vars(handling)} - {
-        "options"
-    }
+    special = {"config", "help", "help_all", "assignments"}
+    assert parameters - shorthands - special == {*vars(experiment), *vars(handling)} - {"options"}
+
+
+@pytest.mark.parametrize("command", ["run", "compare"])
+def test_rare_options_are_shown_when_asked_for(command: str, call: Call) -> None:
+    short, long = call(command, "--help"), call(command, "--help-all")
+    assert (short.code, long.code) == (0, 0)
+    for rare in ("--eval-every", "--confusions", "--checkpoint-seconds"):
+        assert rare not in short.out
+        assert rare in long.out
+    assert "--help-all" in short.out
+    assert "--dataset" in short.out
+
+
+def test_seed_is_another_name_of_seeds(call: Call, small: tuple[str, ...]) -> None:
+    assert call(*small, "--seed", "3", "--out", "run").code == 0
+    assert read_results(Path("run"))["seeds"] == [3]
 
 
 def test_any_option_of_a_method_can_be_set() -> None:

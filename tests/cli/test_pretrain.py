@@ -69,7 +69,7 @@ def test_wrong_options_are_named(call: Call, root: Path) -> None:
     source = ("--dataset", "cifar10", "--data-root", root, "--out", "w.safetensors")
     for wrong, message in (
         (("--recipe", "stong"), "did you mean 'strong'"),
-        (("--backbone", "resnet23"), "did you mean 'resnet32'"),
+        (("--architecture", "resnet23"), "did you mean 'resnet32'"),
         (("--precision", "float8"), "unknown precision"),
         (("--base-classes", "11"), "base classes must be from 1 to 10"),
     ):

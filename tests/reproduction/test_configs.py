@@ -67,7 +67,7 @@ def test_they_run_on_a_stand_in(name: str, data: Path, tmp_path: Path, monkeypat
     stem, runner = name.removesuffix(".toml"), CliRunner()
     source = ["--dataset", stem, "--data-root", str(data)]
     short = ["--recipe", "paper", "--epochs", "1", "--size", "32"]
-    made = ["--backbone", "resnet18", "--no-flip", "--out", f"{stem}-resnet18.safetensors"]
+    made = ["--architecture", "resnet18", "--no-flip", "--out", f"{stem}-resnet18.safetensors"]
     trained = runner.invoke(app, ["pretrain", *source, *short, *made])
     assert trained.exit_code == 0, trained.output
     config = ["--config", str(CONFIGS / name), "--data-root", str(data), "--expansion-size", "32", "--no-report"]

@@ -252,7 +252,7 @@ def test_killed_at_ten_random_moments_it_ends_with_the_same_weights(photo_folder
     script = tmp_path / "streamed.py"
     script.write_text(RECIPE_OF_THE_COMMAND)
     data = ["--dataset", str(photo_folder), "--base-classes", "3", "--size", "16", "--workers", "1"]
-    asked = [*data, "--backbone", "resnet32", "--recipe", "streamed", "--checkpoint-minutes", "0"]
+    asked = [*data, "--architecture", "resnet32", "--recipe", "streamed", "--checkpoint-seconds", "0"]
 
     def run(out: Path, *more: str) -> subprocess.Popen[str]:
         command = [sys.executable, str(script), "pretrain", *asked, "--out", str(out), *more]

@@ -9,8 +9,10 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+DATA = "Data and phases"
 METHOD = "Options of the method"
-HANDLING = "Running and output"
+RUNNING = "Running and output"
+RARE = "Rare options"  # hidden in --help, shown by --help-all
 
 Text = str | None
 Flag = bool | None
@@ -19,12 +21,21 @@ Command = TypeVar("Command", bound=Callable[..., None])
 
 def option(help_text: str, default: str | bool = False, panel: str | None = None) -> Any:
     """Declare an option with a value."""
-    return typer.Option(help=help_text, show_default=default, rich_help_panel=panel)
+    return typer.Option(help=help_text, show_default=default, rich_help_panel=panel, hidden=panel == RARE)
 
 
 def flag(name: str, help_text: str, panel: str | None = None) -> Any:
     """Declare a flag."""
-    return typer.Option(name, help=help_text, show_default=False, rich_help_panel=panel)
+    return typer.Option(name, help=help_text, show_default=False, rich_help_panel=panel, hidden=panel == RARE)
+
+
+def _show_all(context: typer.Context, wanted: bool | None) -> None:
+    """Print the help of a command with its hidden options."""
+    if wanted:
+        for parameter in context.command.params:
+            parameter.hidden = False  # type: ignore[attr-defined]  # of options, not of arguments
+        typer.echo(context.get_help())
+        raise typer.Exit
 
 
 EXPERIMENT: dict[str, Any] = {
@@ -33,24 +44,39 @@ EXPERIMENT: dict[str, Any] = {
         option(
             "Embedded features, a file or folder of features (docs/reference/formats.md), or an image data set.",
             "cifar100-features",
+            DATA,
         ),
     ],
-    "data_root": Annotated[Path | None, option("Folder with the image data sets.")],
-    "download": Annotated[Flag, flag("--download", "Download the image data set if it is missing.")],
-    "backbone": Annotated[Text, option("Architecture; weights of another one are refused.")],
-    "weights": Annotated[Text, option("File of weights or name of a backbone, for an image data set.")],
-    "features": Annotated[Text, option("Kind of features: last, stages or blocks.", "the widest available")],
-    "base_classes": Annotated[int | None, option("Number of classes in the base phase.", "half of them")],
-    "class_order": Annotated[Text, option("natural, or the seed of a permutation, such as 1993.", "natural")],
-    "shots": Annotated[int | None, option("Training samples per class after the base phase.", "all")],
-    "eval_every": Annotated[int | None, option("Test after every N-th phase, and after the last.", "1")],
-    "confusions": Annotated[int | None, option("Keep confusion counts of at most N tests, evenly spaced.", "51")],
-    "seeds": Annotated[Text, option("Seeds, separated by commas: 0,1,2. Each is one run.", "0")],
-    "expansion_size": Annotated[int | None, option("Width d_B of the expansion.", "4096", METHOD)],
-    "checkpoint_seconds": Annotated[
-        float | None, option("Save the state after a phase, at most once in this time.", "30", HANDLING)
+    "data_root": Annotated[Path | None, option("Folder with the image data sets.", panel=DATA)],
+    "download": Annotated[Flag, flag("--download", "Download the image data set if it is missing.", DATA)],
+    "weights": Annotated[Text, option("File of weights or name of a backbone, for images.", panel=DATA)],
+    "features": Annotated[Text, option("Kind of features: last, stages or blocks.", "the widest available", DATA)],
+    "base_classes": Annotated[int | None, option("Number of classes in the base phase.", "half of them", DATA)],
+    "class_order": Annotated[Text, option("natural, or the seed of a permutation, such as 1993.", "natural", DATA)],
+    "shots": Annotated[int | None, option("Training samples per class after the base phase.", "all", DATA)],
+    "seeds": Annotated[
+        Text,
+        typer.Option(
+            "--seeds",
+            "--seed",
+            help="One seed or several: 0,1,2. Each is one run.",
+            show_default="0",
+            rich_help_panel=RUNNING,
+        ),
     ],
-    "report": Annotated[Flag, flag("--report/--no-report", "Write the HTML report at the end.", HANDLING)],
+    "expansion_size": Annotated[int | None, option("Width d_B of the expansion.", "4096", METHOD)],
+    "report": Annotated[Flag, flag("--report/--no-report", "Write the HTML report at the end.", RUNNING)],
+    "eval_every": Annotated[int | None, option("Test after every N-th phase, and after the last.", "1", RARE)],
+    "confusions": Annotated[int | None, option("Keep confusion counts of at most N tests, evenly spaced.", "51", RARE)],
+    "checkpoint_seconds": Annotated[
+        float | None, option("Save the state after a phase, at most once in this time.", "30", RARE)
+    ],
+    "help_all": Annotated[
+        Flag,
+        typer.Option(
+            "--help-all", callback=_show_all, is_eager=True, help="Show the rare options, too.", show_default=False
+        ),
+    ],
 }
 """Options of both ``dsal run`` and ``dsal compare``."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsal.cli.arguments import EXPERIMENT, HANDLING, Flag, Text, flag, given, option, takes
+from dsal.cli.arguments import EXPERIMENT, RUNNING, Flag, Text, flag, given, option, takes
 from dsal.cli.child import run_child
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ def compare(
     config: Annotated[
         Path | None, option("TOML file of options, including those of methods; the command line overrides it.")
     ] = None,
-    out: Annotated[Path | None, option("Folder for the results.", "runs/compare", HANDLING)] = None,
-    resume: Annotated[Flag, flag("--resume", "Continue an interrupted comparison.", HANDLING)] = None,
-    json: Annotated[Flag, flag("--json", "Print comparison.json instead of tables.", HANDLING)] = None,
+    out: Annotated[Path | None, option("Folder for the results.", "runs/compare", RUNNING)] = None,
+    resume: Annotated[Flag, flag("--resume", "Continue an interrupted comparison.", RUNNING)] = None,
+    json: Annotated[Flag, flag("--json", "Print comparison.json instead of tables.", RUNNING)] = None,
     **_: Any,
 ) -> None:
     """Compare methods: tune each with the same budget, run each, print one table and write one report per K.

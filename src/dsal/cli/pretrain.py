@@ -26,8 +26,8 @@ def pretrain(
     ] = "cifar100",
     data_root: Annotated[Path | None, typer.Option(help="Folder with the image data sets.", show_default=False)] = None,
     download: Annotated[bool, typer.Option("--download", help="Download the data set if it is missing.")] = False,
-    backbone: Annotated[
-        str | None, typer.Option(help="Architecture.", show_default="resnet32; resnet18 for images in files")
+    architecture: Annotated[
+        str | None, typer.Option(help="Network to train.", show_default="resnet32; resnet18 for images in files")
     ] = None,
     recipe: Annotated[
         str | None,
@@ -54,7 +54,7 @@ def pretrain(
     workers: Annotated[
         int | None, typer.Option(help="Processes that read image files.", show_default="number of processors")
     ] = None,
-    checkpoint_minutes: Annotated[float, typer.Option(help="Save the state this often within an epoch.")] = 5.0,
+    checkpoint_seconds: Annotated[float, typer.Option(help="Save the state this often within an epoch.")] = 300.0,
     flip: Annotated[bool, typer.Option(help="Average the features of an image and its mirror image.")] = True,
     shift: Annotated[
         int, typer.Option(min=0, max=64, help="Average them over shifts by this many pixels, too; 0 for none.")
@@ -116,7 +116,7 @@ def pretrain(
         dataset=data.name,
         classes=scenario.labels(0),
         class_order=class_order,
-        architecture=backbone or ("resnet18" if in_files else "resnet32"),
+        architecture=architecture or ("resnet18" if in_files else "resnet32"),
         recipe=chosen,
         seed=seed,
         held_out=held_out,
@@ -136,7 +136,7 @@ def pretrain(
         step = training.fit.done % training.fit.steps_per_epoch
         inside = f", step {step} of {training.fit.steps_per_epoch}" if step else ""
         display.note(f"continuing after epoch {len(training.history)} of {chosen.epochs}{inside}")
-    _follow(training, checkpoint, checkpoint_minutes, display)
+    _follow(training, checkpoint, checkpoint_seconds, display)
     accuracy = training.accuracy(test.relabel(torch.from_numpy(scenario.positions(test.labels))))
     record = {"command": " ".join(["dsal", *sys.argv[1:]]), "base_test_accuracy": accuracy, **environment(team)}
     trained = training.backbone(record)
@@ -148,7 +148,7 @@ def pretrain(
     display.note(f"weights in {out}")
 
 
-def _follow(training: BaseTraining, checkpoint: Path, minutes: float, display: Display) -> None:
+def _follow(training: BaseTraining, checkpoint: Path, seconds: float, display: Display) -> None:
     """Train to the end, with a bar that moves with every step, and a line and a checkpoint per epoch."""
     import time
 
@@ -160,7 +160,7 @@ def _follow(training: BaseTraining, checkpoint: Path, minutes: float, display: D
 
     def due() -> bool:
         """Return whether rank 0 says that a checkpoint is due."""
-        late = torch.tensor([time.monotonic() - saved >= 60 * minutes], dtype=torch.uint8)
+        late = torch.tensor([time.monotonic() - saved >= seconds], dtype=torch.uint8)
         training.team.broadcast_(late)
         return bool(late)
 

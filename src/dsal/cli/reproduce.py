@@ -44,7 +44,9 @@ def reproduce(
     expansion_size: Annotated[
         int | None, typer.Option(help="d_B.", show_default="8192; 16384 for ImageNet, as in the paper")
     ] = None,
-    seeds: Annotated[str | None, typer.Option(help="Seeds of the projection.", show_default="0,1,2")] = None,
+    seeds: Annotated[
+        str | None, typer.Option("--seeds", "--seed", help="Seeds of the projection.", show_default="0,1,2")
+    ] = None,
     activations: Annotated[
         str | None, typer.Option(help="Activations of Fig. 5.", show_default="gelu,hardswish,mish,sigmoid,tanh")
     ] = None,

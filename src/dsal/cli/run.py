@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsal.cli.arguments import EXPERIMENT, HANDLING, METHOD, Flag, Text, flag, given, option, takes
+from dsal.cli.arguments import EXPERIMENT, METHOD, RARE, RUNNING, Flag, Text, flag, given, option, takes
 
 if TYPE_CHECKING:
     from dsal.cli.shared_options import RunOptions
@@ -19,11 +19,11 @@ def run(
     context: typer.Context,
     method: Annotated[Text, option("Method to run.", "ds-al")] = None,
     phases: Annotated[int | None, option("K, the number of phases after the base phase.", "25")] = None,
-    expansion: Annotated[Text, option("Kind of expansion.", "random", METHOD)] = None,
+    expansion: Annotated[Text, option("Kind of expansion.", "random", RARE)] = None,
     gamma: Annotated[Text, option("Ridge penalty, or auto.", "0.1", METHOD)] = None,
-    gamma_comp: Annotated[Text, option("Ridge penalty of the compensation stream, or auto.", "gamma", METHOD)] = None,
+    gamma_comp: Annotated[Text, option("Ridge penalty of the compensation stream, or auto.", "gamma", RARE)] = None,
     compensation: Annotated[Text, option("Compensation ratio C, or auto; 0 gives ACIL.", "0.6", METHOD)] = None,
-    activation: Annotated[Text, option("Activation of the compensation stream.", "tanh", METHOD)] = None,
+    activation: Annotated[Text, option("Activation of the compensation stream.", "tanh", RARE)] = None,
     assignments: Annotated[
         list[str] | None,
         typer.Option(
@@ -36,10 +36,10 @@ def run(
     paper: Annotated[Flag, flag("--paper", "Use the paper's settings: d_B = 8192, gamma = 0.1, C = 0.6, tanh.")] = None,
     quick: Annotated[Flag, flag("--quick", "A small run: K = 5, d_B = 1024.")] = None,
     config: Annotated[Path | None, option("TOML file with options; command-line options take precedence.")] = None,
-    out: Annotated[Path | None, option("Folder for the results.", "runs/NAME", HANDLING)] = None,
-    resume: Annotated[Flag, flag("--resume", "Continue an interrupted run.", HANDLING)] = None,
-    json: Annotated[Flag, flag("--json", "Print results.json instead of a table.", HANDLING)] = None,
-    tensorboard: Annotated[Flag, flag("--tensorboard", "Also write TensorBoard events.", HANDLING)] = None,
+    out: Annotated[Path | None, option("Folder for the results.", "runs/NAME", RUNNING)] = None,
+    resume: Annotated[Flag, flag("--resume", "Continue an interrupted run.", RUNNING)] = None,
+    json: Annotated[Flag, flag("--json", "Print results.json instead of a table.", RUNNING)] = None,
+    tensorboard: Annotated[Flag, flag("--tensorboard", "Also write TensorBoard events.", RARE)] = None,
     **_: Any,
 ) -> None:
     """Run one experiment: learn phase by phase, test after every phase, write results and a report.

@@ -40,7 +40,6 @@ class Experiment:
             ``dsal extract``, features made elsewhere (``dsal.data.features.tables``), or an image data set.
         data_root: folder with the image data sets.
         download: download an image data set that is missing.
-        backbone: architecture that the weights must have.
         weights: backbone for images: a file of weights, or a name of ``dsal.backbones.hub``.
         features: kind of features, ``last``, ``stages`` or ``blocks`` (``dsal.backbones.pooling``); None for the
             widest that the data set or the weights offer.
@@ -59,7 +58,6 @@ class Experiment:
     dataset: str = "cifar100-features"
     data_root: str | None = None
     download: bool = False
-    backbone: str | None = None
     weights: str | None = None
     features: str | None = None
     method: str = "ds-al"
@@ -217,7 +215,7 @@ def settle(
     )
     if experiment.shots is not None:
         data = data.keep(_few_shot(data.train.labels.numpy(), scenario, experiment.shots))
-    source = ("dataset", "data_root", "backbone", "weights", "features", "method", "phases")
+    source = ("dataset", "data_root", "weights", "features", "method", "phases")
     given = {**{name: getattr(experiment, name) for name in source}, "features": kind}
     config = {
         **{name: value for name, value in given.items() if value is not None},
@@ -245,12 +243,11 @@ def _few_shot(labels: NDArray[np.int64], scenario: Scenario, shots: int) -> Tens
 
 
 def _load_features(experiment: Experiment) -> FeatureSet:
-    for option in ("weights", "backbone"):
-        if getattr(experiment, option) is not None:
-            raise InputError(
-                f"{experiment.dataset!r} is a set of features and takes no {option}. "
-                f"Image data sets: {_listed(DATASETS.names())}"
-            )
+    if experiment.weights is not None:
+        raise InputError(
+            f"{experiment.dataset!r} is a set of features and takes no weights. "
+            f"Image data sets: {_listed(DATASETS.names())}"
+        )
     return load_features(experiment.dataset, experiment.features)
 
 
@@ -260,10 +257,7 @@ def _open_weights(experiment: Experiment) -> Backbone | None:
 
     if experiment.weights is None:
         return None
-    backbone = open_backbone(experiment.weights).to(choose_device())
-    if experiment.backbone not in (None, backbone.card.architecture):
-        raise InputError(f"{experiment.weights} holds a {backbone.card.architecture}, not a {experiment.backbone}")
-    return backbone
+    return open_backbone(experiment.weights).to(choose_device())
 
 
 def _load_images(experiment: Experiment, progress: OnPreparing, team: Team) -> DataSet:
