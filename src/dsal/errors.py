@@ -54,6 +54,23 @@ class ModelBusyError(DSALError, TimeoutError):
     """A model file that another process or thread is writing. Nothing was changed; try again, or wait longer."""
 
 
+class StaleVersionError(DSALError, ValueError):
+    """A change made against a version of a model that is not the present one. Nothing was changed.
+
+    Attributes:
+        since: descriptions of what has happened since, oldest first; empty if that is not known.
+    """
+
+    def __init__(self, since: tuple[str, ...] = ()) -> None:
+        self.since = since
+        happened = f" ({'; '.join(since)})" if since else ""
+        super().__init__(f"the model has changed in the meantime{happened}: look at it again, then repeat the change")
+
+    def __reduce__(self) -> tuple[type[StaleVersionError], tuple[tuple[str, ...]]]:
+        """Rebuild from the argument, so that the error survives a process boundary."""
+        return type(self), (self.since,)
+
+
 class MemoryNeededError(DSALError, MemoryError):
     """Learning needs more memory than is available; raised before anything is allocated."""
 

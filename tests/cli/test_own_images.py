@@ -222,10 +222,13 @@ def test_export_wants_to_know_what_to_write(call: Call, model: Path) -> None:
 def test_corrections(call: Call, model: Path, album: Path) -> None:
     assert call("learn", album / "second", "--model", model).code == 0
     assert call("rename", model, "char 148", "alpha").out == "char 148 is now called alpha\n"
-    assert json.loads(call("info", model, "--json").out)["undo"] == ["renamed char 148 to alpha"]
-    assert "can be undone: renamed char 148 to alpha" in call("info", model).out
+    assert json.loads(call("info", model, "--json").out)["undo"][0] == "renamed char 148 to alpha"
+    assert "undo: renamed char 148 to alpha; learned 45 images of" in call("info", model).out
     assert call("undo", model).out.startswith("undone: renamed char 148 to alpha; ")
-    assert "nothing to undo" in call("undo", model).err
+    assert "redo: renamed char 148 to alpha\n" in call("info", model).out
+    assert call("redo", model).out.startswith("done again: renamed char 148 to alpha; ")
+    assert "nothing to redo" in call("redo", model).err
+    assert call("undo", model).code == 0
     first = sorted((album / "second" / "char 148").iterdir())[0]
     moved = call("relabel", model, first, "--to", "char 185")
     assert moved.out.startswith("relabelled 1 images; ")
@@ -239,15 +242,16 @@ def test_corrections(call: Call, model: Path, album: Path) -> None:
     assert "dsal forget" in dropped.out
 
 
-def test_forget_says_that_compensation_is_off(call: Call, model: Path, album: Path, tmp_path: Path) -> None:
+def test_forget_says_what_it_costs(call: Call, model: Path, album: Path, tmp_path: Path) -> None:
     some = tmp_path / "some" / "char 0"
     some.mkdir(parents=True)
     shutil.copy(album / "first" / "char 0" / "3.png", some)
-    kept = call("forget", model, tmp_path / "some", "--keep-compensation")
-    assert "main stream alone" not in kept.out
-    shutil.copy(album / "first" / "char 0" / "4.png", some)
-    (some / "3.png").unlink()
-    assert "with the main stream alone" in call("forget", model, tmp_path / "some").out
+    said = call("forget", model, tmp_path / "some").out
+    assert said.startswith("forgot 1 images; ")
+    assert "with the main stream alone" in said
+    assert "this cannot be undone" in said
+    assert "nothing to undo" in call("undo", model).err
+    assert json.loads(call("info", model, "--json").out)["undo"] == []
 
 
 def test_what_is_passed_over_is_counted(call: Call, model: Path, album: Path, tmp_path: Path) -> None:

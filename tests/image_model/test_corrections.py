@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from dsal import DSALClassifier, InputError
 from dsal.backbones import Backbone
 from dsal.data.images.labelled_files import read_files
+from dsal.errors import StaleVersionError
+from dsal.files.store import load_tensors
 from dsal.image_model import ImageModel
 from dsal.image_model.novelty import ClassStatistics
 
@@ -42,7 +44,7 @@ def test_undo_is_exact_and_travels_in_the_file(taught: ImageModel, album: Path, 
     again = ImageModel.load(tmp_path / "m.dsal")
     assert again.undo() == "learned 45 images of char 148, char 185, char 222"
     for model in (again, before):  # what follows is the same, too
-        model.history = ()
+        model.history = model.undone = ()
         model.save(tmp_path / f"{id(model)}.dsal")
     assert (tmp_path / f"{id(again)}.dsal").read_bytes() == (tmp_path / f"{id(before)}.dsal").read_bytes()
     for model in (again, before):
@@ -50,7 +52,7 @@ def test_undo_is_exact_and_travels_in_the_file(taught: ImageModel, album: Path, 
     assert again.predict(album / "test") == before.predict(album / "test")
 
 
-@pytest.mark.parametrize("change", ["learn", "merge", "forget", "relabel", "rename", "drop"])
+@pytest.mark.parametrize("change", ["learn", "merge", "relabel", "rename", "drop"])
 def test_every_change_can_be_undone(change: str, taught: ImageModel, backbone: Backbone, album: Path) -> None:
     other = new(backbone)
     other.learn(album / "second")
@@ -58,16 +60,24 @@ def test_every_change_can_be_undone(change: str, taught: ImageModel, backbone: B
     {
         "learn": lambda: taught.learn(album / "second"),
         "merge": lambda: taught.merge(other),
-        "forget": lambda: taught.forget(part(album)),
         "relabel": lambda: taught.relabel(part(album)[0], "char 999"),
         "rename": lambda: taught.rename("char 0", "alpha"),
         "drop": lambda: taught.drop("char 0"),
     }[change]()
-    assert len(taught.history) == 1
-    taught.undo()
+    assert len(taught.history) == 2
+    after, ids = taught.predict(album / "test"), [taught.version_id]
+    undone = taught.undo()
+    ids.append(taught.version_id)
     assert np.array_equal(taught.classifier.coef_main_, coefficients)
     assert taught.predict(album / "test") == expected
     assert taught.classifier.compensation == 0.6
+    assert taught.redo() == undone
+    assert taught.predict(album / "test") == after
+    ids.append(taught.version_id)
+    assert taught.undo() == undone
+    assert np.array_equal(taught.classifier.coef_main_, coefficients)
+    assert [*ids, taught.version_id] == [ids[0], ids[1], ids[0], ids[1]]
+    taught.undo()
     with pytest.raises(InputError, match="nothing to undo"):
         taught.undo()
 
@@ -78,9 +88,73 @@ def part(album: Path) -> tuple[list[Path], list[str]]:
     return list(files.paths[:3]), list(files.labels[:3])
 
 
+def test_ten_changes_back_and_forth_through_a_file(taught: ImageModel, album: Path, tmp_path: Path) -> None:
+    """Every state is that of its time, bit for bit; what did not change is in the file once."""
+    names, states = [f"name {number}" for number in range(9)], [(taught.version_id, taught.predict(album / "test"))]
+    taught.save(tmp_path / "m.dsal")
+    size = (tmp_path / "m.dsal").stat().st_size
+    for before, after in zip(["char 0", *names], names, strict=False):
+        taught.rename(before, after)
+        states.append((taught.version_id, taught.predict(album / "test")))
+    taught.learn(album / "second")
+    states.append((taught.version_id, taught.predict(album / "test")))
+    assert len({version for version, _ in states}) == 11
+    taught.save(tmp_path / "m.dsal")
+    arrays = load_tensors(tmp_path / "m.dsal")[0]
+    assert sum(name.startswith("history.") and name.endswith("factor") for name in arrays) == 2  # of one version
+    assert (tmp_path / "m.dsal").stat().st_size < 3 * size
+    model = ImageModel.load(tmp_path / "m.dsal")
+    assert model.history_bytes == taught.history_bytes
+    for number in range(9, -1, -1):
+        model.undo()
+        assert (model.version_id, model.predict(album / "test")) == states[number]
+        model.save(tmp_path / "m.dsal")
+        model = ImageModel.load(tmp_path / "m.dsal")
+    for number in range(1, 11):
+        model.redo()
+        assert (model.version_id, model.predict(album / "test")) == states[number]
+    model.rename("char 37", "other")
+    with pytest.raises(InputError, match="nothing to redo"):
+        model.redo()
+
+
+def test_history_is_bounded_by_its_size(taught: ImageModel, album: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = read_files(album / "second")
+    one = taught.classifier._learner.size**2 * 8  # two triangles
+    monkeypatch.setattr("dsal.image_model.model.MAX_BYTES", int(3.5 * one))
+    for row in range(6):
+        taught.learn((files.paths[row : row + 1], files.labels[:1]))
+        assert taught.history_bytes < 3.5 * one
+    assert 2 <= len(taught.history) <= 3
+    monkeypatch.setattr("dsal.image_model.model.MAX_BYTES", 0)
+    taught.rename("char 0", "alpha")
+    assert taught.undo() == "renamed char 0 to alpha"  # the last change can always be undone
+    assert taught.redo() == "renamed char 0 to alpha"
+
+
+def test_a_change_against_an_old_version_is_refused_and_told_why(taught: ImageModel, album: Path) -> None:
+    seen = taught.version_id
+    taught.learn(album / "second")
+    taught.rename("char 0", "alpha")
+    now, answers = taught.version_id, taught.predict(album / "test")
+    with pytest.raises(StaleVersionError, match=r"char 222; renamed char 0 to alpha\)") as refused:
+        taught.undo(expected_version=seen)
+    assert refused.value.since == ("learned 45 images of char 148, char 185, char 222", "renamed char 0 to alpha")
+    assert taught.predict(album / "test") == answers
+    assert taught.undo(expected_version=now) == "renamed char 0 to alpha"
+    with pytest.raises(StaleVersionError, match="undone: renamed char 0 to alpha"):
+        taught.check_version(now)
+    with pytest.raises(StaleVersionError, match="in the meantime: look at it again"):
+        taught.redo(expected_version="unknown")
+
+
 def test_undo_of_the_first_lesson(taught: ImageModel, album: Path) -> None:
+    expected = taught.predict(album / "test")
     taught.undo()
     assert taught.classes == ()
+    taught.redo()
+    assert taught.predict(album / "test") == expected
+    taught.undo()
     assert taught.learn(album / "second").images == 45
 
 
@@ -150,3 +224,18 @@ def test_an_error_late_in_a_lesson_changes_nothing(
     assert taught.predict(album / "test") == answers
     taught.save(tmp_path / "after.dsal")
     assert (tmp_path / "before.dsal").read_bytes() == (tmp_path / "after.dsal").read_bytes()
+
+
+def test_a_late_error_while_forgetting_keeps_the_history(
+    taught: ImageModel, album: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taught.learn(album / "second")
+    taught.notes["a"] = 1
+    before = taught.predict(album / "test")
+    with monkeypatch.context() as patch:
+        patch.setattr(ClassStatistics, "sample", lambda *_: (_ for _ in ()).throw(MemoryError))
+        with pytest.raises(MemoryError):
+            taught.forget(album / "second")
+    assert taught.predict(album / "test") == before
+    assert taught.notes == {"a": 1}
+    assert taught.undo().startswith("learned 45")

@@ -98,6 +98,10 @@ def test_merge_equals_learning_all(taught: ImageModel, backbone: Backbone, album
     assert taught.counts == whole.counts
     np.testing.assert_allclose(taught.classifier.coef_main_, whole.classifier.coef_main_, rtol=1e-8, atol=1e-8)
     np.testing.assert_allclose(taught.statistics.sums, whole.statistics.sums, rtol=1e-10, atol=1e-8)
+    files = read_files(album / "second")
+    assert taught.learn(files).repeated == 45  # the other's images are known, under their labels
+    assert taught.learn((files.paths[:1], ["another label"])).moved[0][2] == files.labels[0]
+    assert {label: sum(row.values()) for label, row in taught.left_out.items()} == dict.fromkeys(whole.classes, 15)
 
 
 def test_another_backbone_is_refused(taught: ImageModel, album: Path, tmp_path: Path) -> None:

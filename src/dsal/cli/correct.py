@@ -1,4 +1,4 @@
-"""``dsal rename``, ``drop``, ``undo`` and ``relabel``: correct what a model was taught."""
+"""``dsal rename``, ``drop``, ``undo``, ``redo`` and ``relabel``: correct what a model was taught."""
 
 from __future__ import annotations
 
@@ -59,7 +59,16 @@ def undo(model: Model, wait: Wait = None) -> None:
                 f"{model} has had only one lesson, so undoing it would leave nothing: delete the file instead"
             )
         change = taught.undo()
-    typer.echo(f"undone: {change}; {say_knows(model, taught)}")
+    typer.echo(f"undone: {change}; {say_knows(model, taught)}; dsal redo reverts this")
+
+
+def redo(model: Model, wait: Wait = None) -> None:
+    """Make the last change again that `dsal undo` undid; possible until the next change."""
+    from dsal.cli.image_model import changing, say_knows
+
+    with changing(model, wait) as taught:
+        change = taught.redo()
+    typer.echo(f"done again: {change}; {say_knows(model, taught)}")
 
 
 def relabel(

@@ -7,32 +7,30 @@ from typing import Annotated
 
 import typer
 
-from dsal.cli.image_model import Device, KeepCompensation, Model, SkipBroken, Wait
+from dsal.cli.image_model import Device, Model, SkipBroken, Wait
 
 
 def forget(
     model: Model,
     source: Annotated[Path, typer.Argument(metavar="FOLDER", help="The images to forget; all must have been learned.")],
-    keep_compensation: KeepCompensation = False,
     wait: Wait = None,
     skip_broken: SkipBroken = False,
     device: Device = "auto",
 ) -> None:
-    """Forget images, as if the model had never seen them; classes without images are removed.
+    """Forget images; afterwards nothing in the model file depends on them. This cannot be undone.
 
-    This is exact in the main stream. The compensation stream cannot forget, so the model then predicts with the main
-    stream alone, unless you pass --keep-compensation. The files must be the very ones that were learned.
+    Classes without images are removed. The files must be the very ones that were learned. What cannot forget is removed
+    too: the compensation stream, the earlier versions for undo, and leave-one-out results. Probabilities and novelty
+    are estimated from the remaining sums until the model learns more.
     """
     from dsal.cli.image_model import broken_option, take_images
     from dsal.data.images.labelled_files import read_files
 
     files, broken = read_files(source), broken_option(skip_broken)
     take_images(
-        "forgot",
-        model,
-        wait,
-        device,
-        lambda taught, progress: taught.forget(
-            files, keep_compensation=keep_compensation, broken=broken, progress=progress
-        ),
+        "forgot", model, wait, device, lambda taught, progress: taught.forget(files, broken=broken, progress=progress)
+    )
+    typer.echo(
+        "this cannot be undone: earlier versions and leave-one-out results were removed with the images; probabilities "
+        "and novelty are estimated until the model learns more. Copies of the file elsewhere still know the images"
     )

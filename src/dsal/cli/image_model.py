@@ -42,7 +42,7 @@ Wait = Annotated[
 SkipBroken = Annotated[bool, typer.Option("--skip-broken", help="Skip files that cannot be read.")]
 Device = Annotated[str, typer.Option(help="Where the backbone runs: auto, cpu, cuda, mps.")]
 KeepCompensation = Annotated[
-    bool, typer.Option("--keep-compensation", help="Keep using the compensation stream, which cannot forget.")
+    bool, typer.Option("--keep-compensation", help="Keep using the compensation stream, which keeps the wrong labels.")
 ]
 
 
@@ -95,10 +95,7 @@ def take_images(
             images = change(taught, partial(progress, "reading images"))
     typer.echo(f"{done} {images} images; {say_knows(path, taught)}")
     if before and not taught.classifier.compensation_:
-        typer.echo(
-            "the compensation stream cannot forget, so the model now predicts with the main stream alone; "
-            "dsal undo reverts this change, and --keep-compensation keeps the stream"
-        )
+        typer.echo("the compensation stream cannot be corrected, so the model now predicts with the main stream alone")
 
 
 def check_backbone(model: ImageModel, name: str, path: Path) -> None:

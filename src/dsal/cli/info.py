@@ -31,7 +31,9 @@ def info(
         "compensation": facts["compensation"],
         "learns_on": head["learning"],
         "phases": head["phases"],
+        "version": facts["version_id"],
         "undo": [version["change"] for version in facts["history"]],
+        "redo": [version["change"] for version in facts["undone"]],
         "images": sum(counts.values()),
         "classes": counts,
     }
@@ -43,7 +45,7 @@ def info(
             typer.echo(f"classes: {len(counts)}")
             for label, images in counts.items():
                 typer.echo(f"  {label}: {images}")
-        elif name == "undo":
-            typer.echo(f"can be undone: {', '.join(record['undo']) or 'nothing'}")
+        elif name in ("undo", "redo"):
+            typer.echo(f"{name}: {'; '.join(record[name]) or 'nothing'}")
         else:
             typer.echo(f"{name.replace('_', ' ')}: {value}")

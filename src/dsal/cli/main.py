@@ -16,7 +16,7 @@ import typer
 from dsal.base.version import __version__
 from dsal.cli.child import end_with_parent
 from dsal.cli.compare import compare
-from dsal.cli.correct import drop, relabel, rename, undo
+from dsal.cli.correct import drop, redo, relabel, rename, undo
 from dsal.cli.evaluate import evaluate
 from dsal.cli.export import export
 from dsal.cli.extract import extract
@@ -48,7 +48,7 @@ app.command()(multi_process(pretrain))
 app.command()(multi_process(extract))
 app.command()(single_process(report))
 app.command(rich_help_panel="Own images")(multi_process(learn))
-for _command in (predict, evaluate, suggest, info, undo, rename, drop, relabel, merge, forget, export, serve):
+for _command in (predict, evaluate, suggest, info, undo, redo, rename, drop, relabel, merge, forget, export, serve):
     app.command(rich_help_panel="Own images")(single_process(_command))
 app.command()(single_process(reproduce))
 app.command()(single_process(tune))

@@ -45,6 +45,15 @@ _CLASSIFIER = Record(
     },
     optional={"kind": Text()},
 )
+_VERSION = Record(
+    {
+        "id": Text(64),
+        "change": Text(10_000),
+        "meta": ANY_TABLE,
+        "left_out": _COUNTS,
+        "same": Record({}, rest=Text(1000)),
+    }
+)
 _IMAGE_MODEL = Record(
     {
         "card": Record(
@@ -66,7 +75,9 @@ _IMAGE_MODEL = Record(
         "compensation": Number(0),
         "left_out": _COUNTS,
         "notes": ANY_TABLE,
-        "history": Each(Record({"change": Text(10_000), "meta": ANY_TABLE, "left_out": _COUNTS}), most=10_000),
+        "version_id": Text(64),
+        "history": Each(_VERSION, most=1000),
+        "undone": Each(_VERSION, most=1000),
     }
 )
 
@@ -112,7 +123,7 @@ def _image_arrays(facts: dict[str, Any]) -> dict[str, Array]:
         r"seen\.keys": Array("uint8", ("images", "_bytes")),
         r"seen\.columns": Array("int32", ("images",), 0, len(facts["classifier"]["classes"]) - 1),
         r"backbone\..*": ANY_ARRAY,
-        r"history\..*": ANY_ARRAY,
+        r"(history|undone)\..*": ANY_ARRAY,
     }
 
 

@@ -94,15 +94,15 @@ class LearnedState:
         accuracy = float((answers == columns)[judged].mean()) if judged.any() else float("nan")
         return Learned(tuple(new), tuple(sorted(labels & set(known))), accuracy)
 
-    def forget(self, x: Single, y: NDArray[Any], keys: Keys, keep_compensation: bool) -> None:
-        """Forget features (n, d) that were learned with labels (n,) and content keys (n)."""
-        before = self.classes
-        columns = columns_of(y, self.classifier.classes_)
-        self.classifier.forget(x, y, keep_compensation=keep_compensation)
-        kept = columns_of(self.classifier.classes_, np.array(before))
-        self.statistics = self.statistics.plus(x, columns, len(before), sign=-1.0).kept(kept)
-        self.seen = self.seen.minus(keys, y.tolist())
-        self.left_out = restricted(self.left_out, self.classes)
+    def forget(self, x: Single, y: NDArray[Any], keys: Keys) -> None:
+        """Forget features (n, d) that were learned with labels (n,) and content keys (n).
+
+        Afterwards nothing depends on them: sums are subtracted, and what was measured with them is estimated from the
+        sums that are left or, like the leave-one-out counts, begins anew.
+        """
+        self._subtract(x, y, keys, keep_compensation=False)
+        self.left_out = {}
+        self._estimate_reference()
 
     def relabel(self, x: Single, old: NDArray[Any], new: NDArray[Any], keys: Keys, keep_compensation: bool) -> None:
         """Move features (n, d) with content keys (n) from the labels ``old`` (n,) to ``new`` (n,)."""
@@ -110,7 +110,7 @@ class LearnedState:
         columns = columns_of(new, self.classifier.classes_)
         self.statistics = self.statistics.plus(x, columns, len(self.classes))
         self.seen = self.seen.plus(keys, new.tolist())
-        self.forget(x, old, keys, keep_compensation)
+        self._subtract(x, old, keys, keep_compensation)
 
     def rename(self, old: str, new: str) -> None:
         """Rename a class."""
@@ -134,7 +134,9 @@ class LearnedState:
         self.statistics = self.statistics.merged(other.statistics, columns, len(classes))
         self.seen = self.seen.merged(other.seen)
         self.left_out = added(self.left_out, other.left_out)
-        self._estimate()
+        x, columns, images = self._estimate_reference()
+        logits = self.classifier.logits(x)
+        self.classifier._calibration = Calibration().plus(logits, columns, np.ones(len(x)), images)
 
     def predictor(self) -> Predictor:
         """Return a predictor that later changes do not affect."""
@@ -146,24 +148,36 @@ class LearnedState:
             self.reference,
         )
 
+    def _subtract(self, x: Single, y: NDArray[Any], keys: Keys, keep_compensation: bool) -> None:
+        before = self.classes
+        columns = columns_of(y, self.classifier.classes_)
+        self.classifier.forget(x, y, keep_compensation=keep_compensation)
+        kept = columns_of(self.classifier.classes_, np.array(before))
+        self.statistics = self.statistics.plus(x, columns, len(before), sign=-1.0).kept(kept)
+        self.seen = self.seen.minus(keys, y.tolist())
+        self.left_out = restricted(self.left_out, self.classes)
+
     def _main_stream(self) -> DSALClassifier:
         """Return the main stream alone, whose leave-one-out logits are exact; it shares the classifier's state."""
         main = copy(self.classifier)
         main.compensation = 0.0
         return main
 
-    def _estimate(self) -> None:
-        """Estimate the calibration and the novelty reference from the sums alone.
+    def _estimate_reference(self) -> tuple[NDArray[np.float64], NDArray[np.int64], float]:
+        """Estimate the novelty reference from the sums alone.
 
-        The models that were merged measured these only for their own classes and their own logits. Features sampled
-        from the class means and the covariance take the place of images.
+        Models that were merged measured it only for their own classes and their own logits; a model that forgets
+        measured it with the images that it must forget. Features sampled from the class means and the covariance take
+        the place of images.
+
+        Returns:
+            The sampled features (n, d), their columns (n,), and the number of images that they stand for.
         """
         x, columns = self.statistics.sample(_SAMPLED)
         images = float(self.statistics.counts.sum())
         main = self._main_stream().logits(x).max(1)
         self.reference = NoveltyReference.estimated(main, self.statistics.distances(x), images)
-        logits = self.classifier.logits(x)
-        self.classifier._calibration = Calibration().plus(logits, columns, np.ones(len(x)), images)
+        return x, columns, images
 
 
 def _head(classifier: DSALClassifier) -> Head:

@@ -19,7 +19,7 @@ from dsal.base.progress import OnProgress
 from dsal.base.version import __version__
 from dsal.classifier import DSALClassifier
 from dsal.distributed import ALONE, Team
-from dsal.errors import InputError
+from dsal.errors import InputError, StaleVersionError
 from dsal.files.store import StrPath
 from dsal.image_model import model_files
 from dsal.image_model.image_features import BackboneFeatures
@@ -39,11 +39,10 @@ from dsal.image_model.sources import (
     listed,
     unlabelled_images,
 )
-from dsal.image_model.version import Version
+from dsal.image_model.version import MAX_BYTES, Version, bounded, next_id, total_bytes
 
 GAMMA = 100.0
 """Ridge penalty of new image models, chosen by benchmarks/few_images.py: see docs/photo-results.md."""
-HISTORY = 1  # changes that can be undone; each takes as much memory and disk as the learning state of the model
 
 
 class ImageModel:
@@ -62,8 +61,10 @@ class ImageModel:
         team: the processes that learn together.
 
     Attributes:
-        notes: anything that a program wants to store with the model, as JSON.
+        notes: anything that a program wants to store with the model, as JSON; :meth:`forget` clears it.
         history: the states before the last changes, newest first, for :meth:`undo`.
+        undone: the states that :meth:`redo` returns to, newest first.
+        version_id: identifies the learned state; every change sets a new one, and undo and redo return to old ones.
         version: version of dsal that created the model or wrote its file.
     """
 
@@ -86,6 +87,8 @@ class ImageModel:
         self.team = classifier.team = team
         self._learned = LearnedState(classifier, self.backbone.widths["stages"])
         self.history: tuple[Version, ...] = ()
+        self.undone: tuple[Version, ...] = ()
+        self.version_id = next_id("", "new", self._learned)
         self.notes: dict[str, Any] = {}
         self.version = __version__
 
@@ -220,17 +223,13 @@ class ImageModel:
         self._learned.check_taught()
         return ImagePredictor(self._features(), self._learned.predictor(), self.seen)
 
-    def forget(
-        self,
-        source: Labelled,
-        *,
-        keep_compensation: bool = False,
-        broken: str = "stop",
-        progress: OnProgress | None = None,
-    ) -> int:
-        """Forget learned images; exact in the main stream. See :meth:`dsal.DSALClassifier.forget`.
+    def forget(self, source: Labelled, *, broken: str = "stop", progress: OnProgress | None = None) -> int:
+        """Forget learned images: nothing in the model, or in a file that is then saved, depends on them any more.
 
-        The novelty reference (:class:`~dsal.image_model.novelty.NoveltyReference`) does not change.
+        The main stream and the class statistics become what they would be without the images. The rest cannot be
+        corrected and is removed: the compensation stream, the history (so this change cannot be undone), leave-one-out
+        counts and notes. Probabilities and novelty are estimated from the remaining sums until more is learned. See
+        :meth:`dsal.DSALClassifier.forget`.
 
         Returns:
             The number of images forgotten.
@@ -242,7 +241,9 @@ class ImageModel:
         found = self._features().collect(given.images, broken=broken, progress=progress)
         y = np.array(given.labels)[found.rows]
         with self._change(f"forgot {len(y)} images of {listed(sorted(set(y.tolist())))}"):
-            self._learned.forget(found.x, y, [keys[row] for row in found.rows], keep_compensation)
+            self._learned.forget(found.x, y, [keys[row] for row in found.rows])
+        self.history, self.notes = (), {}  # they may contain traces of the images
+        self.version_id = next_id("", "forgot", self._learned)
         return len(y)
 
     def relabel(
@@ -256,8 +257,8 @@ class ImageModel:
     ) -> int:
         """Move images that were learned under a wrong label to the right one; exact in the main stream.
 
-        The old label is looked up by the content of the image. As in :meth:`forget`, the compensation stream
-        cannot be corrected, so the model predicts with the main stream alone unless ``keep_compensation``.
+        The old label is looked up by the content of the image. The compensation stream cannot be corrected, so the
+        model predicts with the main stream alone unless ``keep_compensation``.
 
         Args:
             source: images if ``new_label`` is given; otherwise images with their right labels (see :meth:`learn`).
@@ -342,21 +343,57 @@ class ImageModel:
             self._learned.merge(other._learned)
         return self
 
-    def undo(self) -> str:
-        """Undo the last change, bit for bit.
+    def undo(self, expected_version: str | None = None) -> str:
+        """Undo the last change, bit for bit; :meth:`redo` reverts this.
 
-        The last change is one call of :meth:`learn`, :meth:`merge`, :meth:`forget`, :meth:`relabel`, :meth:`rename` or
-        :meth:`drop`; the previous state is part of the model file.
+        The last change is one call of :meth:`learn`, :meth:`merge`, :meth:`relabel`, :meth:`rename` or :meth:`drop`.
+        Earlier states are part of the model file, up to ``dsal.image_model.version.MAX_BYTES``. :meth:`forget` removes
+        them and cannot be undone.
+
+        Args:
+            expected_version: the :attr:`version_id` that the caller knows; if it is another one, nothing is undone.
 
         Returns:
             A description of the change that was undone.
+
+        Raises:
+            StaleVersionError: the model is not at ``expected_version``; the error names the changes since.
         """
+        self.check_version(expected_version)
         if not self.history:
-            raise InputError(f"there is nothing to undo (undo depth: {HISTORY})")
+            raise InputError("there is nothing to undo")
         version, *older = self.history
-        self._learned = version.restored(self._learned)
-        self.history = tuple(older)
+        present = Version.of(self._learned, self.version_id, version.change, expansion=not version.meta)
+        self._go_to(version)
+        self.history, self.undone = tuple(older), (present.sharing([version]), *self.undone)
+        self._bound()
         return version.change
+
+    def redo(self, expected_version: str | None = None) -> str:
+        """Make the change again that :meth:`undo` undid; arguments, result and errors as there."""
+        self.check_version(expected_version)
+        if not self.undone:
+            raise InputError("there is nothing to redo: only an undo can be reverted, until the next change")
+        version, *others = self.undone
+        present = Version.of(self._learned, self.version_id, version.change)
+        self._go_to(version)
+        self.history, self.undone = (present.sharing([version]), *self.history), tuple(others)
+        self._bound()
+        return version.change
+
+    def check_version(self, expected: str | None) -> None:
+        """Raise StaleVersionError if the model is not at this version; do nothing for None."""
+        if expected is None or expected == self.version_id:
+            return
+        ids = [version.id for version in self.history]
+        since = [version.change for version in self.history[: ids.index(expected) + 1]] if expected in ids else []
+        undone = [version.change for version in self.undone if version.id == expected]
+        raise StaleVersionError(tuple(reversed(since)) + tuple(f"undone: {change}" for change in undone))
+
+    @property
+    def history_bytes(self) -> int:
+        """Bytes that the states for undo and redo take, in memory and in the file."""
+        return total_bytes((*self.history, *self.undone))
 
     def save(self, path: StrPath, learning: bool = True) -> None:
         """Write the model to one file, atomically; with ``learning=False``, omit the state needed to learn more."""
@@ -390,7 +427,7 @@ class ImageModel:
 
         In distributed runs only rank 0, which holds the learned state, restores and records it.
         """
-        before = Version.of(self._learned, change) if self.team.leads else None
+        before = Version.of(self._learned, self.version_id, change) if self.team.leads else None
         try:
             yield
         except BaseException:
@@ -398,7 +435,17 @@ class ImageModel:
                 self._learned = before.restored(self._learned)
             raise
         if before is not None:
-            self.history = (before, *self.history)[:HISTORY]
+            self.history, self.undone = (before.sharing(self.history), *self.history), ()
+            self.version_id = next_id(self.version_id, change, self._learned)
+            self._bound()
+
+    def _go_to(self, version: Version) -> None:
+        self._learned, self.version_id = version.restored(self._learned), version.id
+
+    def _bound(self) -> None:
+        """Drop the oldest states for undo, then those for redo, until all fit into the space for them."""
+        self.undone = bounded(self.undone, MAX_BYTES)
+        self.history = bounded(self.history, MAX_BYTES - total_bytes(self.undone))
 
     def _check_seen(self, given: LabelledImages, keys: Sequence[bytes | None]) -> None:
         """Raise InputError if an image was never learned: forgetting it would corrupt the sums."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -18,7 +20,7 @@ from dsal.distributed import Team
 from dsal.errors import FileFormatError, InputError
 from dsal.files.model_schema import IMAGE_MODEL
 from dsal.files.store import StrPath, load_tensors, save_tensors
-from dsal.image_model.version import Version, part, set_arrays, state_arrays
+from dsal.image_model.version import Version, equal, part, set_arrays, state_arrays
 
 if TYPE_CHECKING:
     from dsal.image_model.model import ImageModel
@@ -35,9 +37,22 @@ def save(model: ImageModel, path: StrPath, learning: bool) -> None:
         state = model.backbone.state_dict()
         arrays |= {f"backbone.{name}": value for name, value in state.items() if not name.startswith("head.")}
     arrays |= state_arrays(model._learned)
-    history = model.history if learning else ()
-    for number, version in enumerate(history):
-        arrays |= {f"history.{number}.{name}": value for name, value in version.arrays.items()}
+    own = {**arrays, **state_arrays(model._learned)}
+    versions = {"history": model.history, "undone": model.undone} if learning else {"history": (), "undone": ()}
+    documents: dict[str, list[dict[str, Any]]] = {"history": [], "undone": []}
+    for kind, some in versions.items():
+        newer: Mapping[str, NDArray[Any] | Tensor] = own
+        names = {name: name for name in own}
+        for number, version in enumerate(some):
+            same: dict[str, str] = {}
+            for name, value in version.arrays.items():
+                if name in newer and _equal(newer[name], value):
+                    same[name] = names[name]
+                else:
+                    arrays[f"{kind}.{number}.{name}"] = value
+            documents[kind].append({**version.document(), "same": same})
+            newer = version.arrays
+            names = {name: same.get(name, f"{kind}.{number}.{name}") for name in version.arrays}
     document = {
         "kind": KIND,
         "card": asdict(card),
@@ -48,7 +63,8 @@ def save(model: ImageModel, path: StrPath, learning: bool) -> None:
         "compensation": model.classifier.compensation_,
         "left_out": model.left_out,
         "notes": model.notes,
-        "history": [version.document() for version in history],
+        "version_id": model.version_id,
+        **documents,
         "dsal": __version__,
     }
     save_tensors(path, arrays, document)
@@ -75,14 +91,26 @@ def load(path: StrPath, backbone: Backbone | nn.Module | None, device: str | tor
         model = ImageModel(backbone, classifier, device, team=team)
         set_arrays(model._learned, arrays)
         model._learned.left_out, model.notes = meta["left_out"], meta["notes"]
-        model.history = tuple(
-            Version(arrays=part(arrays, f"history.{number}"), **document)
-            for number, document in enumerate(meta["history"])
-        )
+        model.version_id = meta["version_id"]
+        model.history, model.undone = (_versions(arrays, meta[kind], kind) for kind in ("history", "undone"))
         model.version = meta["dsal"]
     except (LookupError, TypeError, RuntimeError) as error:
         raise FileFormatError(f"{path} is not a model that this version of dsal can read: {error!r}") from error
     return model
+
+
+def _versions(arrays: dict[str, NDArray[Any]], documents: list[dict[str, Any]], kind: str) -> tuple[Version, ...]:
+    """Return the versions of one kind; arrays that did not change between two versions are in the file once."""
+    found = []
+    for number, document in enumerate(documents):
+        about = dict(document)
+        same = {name: arrays[stored] for name, stored in about.pop("same").items()}
+        found.append(Version(arrays={**part(arrays, f"{kind}.{number}"), **same}, **about))
+    return tuple(found)
+
+
+def _equal(one: NDArray[Any] | Tensor, other: NDArray[Any]) -> bool:
+    return equal(one if isinstance(one, np.ndarray) else one.detach().cpu().numpy(), other)
 
 
 def _stored_backbone(card: Card, arrays: dict[str, NDArray[Any]]) -> Backbone:

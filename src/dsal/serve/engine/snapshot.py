@@ -66,4 +66,6 @@ def facts(model: ImageModel) -> dict[str, Any]:
             for images, label, answer in sorted(confused, reverse=True)[:_MAX_PAIRS]
         ],
         "undo": [version.change for version in model.history],
+        "redo": [version.change for version in model.undone],
+        "history_bytes": model.history_bytes,
     }

@@ -103,6 +103,8 @@ class Info(BaseModel):
     left_out: list[LeftOut]
     confused: list[Confused]
     undo: list[str]
+    redo: list[str]
+    history_bytes: int
     version: str
 
 
