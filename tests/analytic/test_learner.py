@@ -133,7 +133,7 @@ def test_classes_may_come_back(rows: Rows, cleanse: bool) -> None:
     assert (np.abs(without - comp).max() > 1e-4) == cleanse
 
 
-def test_weights_are_repetitions_in_both_learner(rows: Rows) -> None:
+def test_weights_are_repetitions_in_both_streams(rows: Rows) -> None:
     one, other = learner_of(64), learner_of(64)
     times = np.random.default_rng(0).integers(1, 4, len(rows.x))
     for phase in [(0, 60), (60, 100)]:
@@ -229,7 +229,7 @@ def test_a_phase_that_fails_leaves_every_bit_of_both_streams(rows: Rows, fails_i
 
 
 @pytest.mark.parametrize(("cleanse", "step"), [(True, 29), (False, 67)])
-def test_leaving_one_out_of_both_learner(rows: Rows, cleanse: bool, step: int) -> None:
+def test_leaving_one_out_of_both_streams(rows: Rows, cleanse: bool, step: int) -> None:
     """The compensation stream leaves out one row of its sums, with all residues as they were."""
     learner = learner_of(64, cleanse=cleanse)
     learn(learner, *rows.phase(0, 90))

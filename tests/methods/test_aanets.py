@@ -10,7 +10,7 @@ from dsal.backbones.resnet import ResNet
 from dsal.data import ImageData
 from dsal.errors import InputError
 from dsal.methods import Phase
-from dsal.methods.network.aanets import AggregatedBody, ScaledConv2d
+from dsal.methods.network.aanets import AggregatedBody, Aggregation, ScaledConv2d
 
 X = torch.randn(3, 1, 28, 28, generator=torch.Generator().manual_seed(0))
 
@@ -99,8 +99,9 @@ def test_aggregation_weights_go_down_the_slope_of_the_balanced_loss(
     assert (alone.scores(test) != still.scores(test)).any()
 
     method = trained("lucir-aanets", three[:1], aggregation_lr=0.01, exemplars_per_class=3)  # type: ignore[operator]
-    method._begin_phase(three[1])
-    balanced = method._balanced(three[1])
+    next(iter(method.learn(three[1])))  # the network has grown
+    aggregation = method.part(Aggregation)
+    balanced = aggregation.balanced(three[1])
     assert torch.bincount(balanced.labels).tolist() == [3] * 6
     network = method.network.eval()
     for parameter in network.body.plastic.parameters():
@@ -115,7 +116,7 @@ def test_aggregation_weights_go_down_the_slope_of_the_balanced_loss(
     half, step = torch.full((2,), 0.5), 0.02
     slopes = [(loss(half + step * e) - loss(half - step * e)) / (2 * step) for e in torch.eye(2)]
     loss(half)
-    method._end_epoch(three[1], 0)
+    aggregation.end_epoch(three[1], 0)
     expected = 0.5 - 0.01 * np.array(slopes)
     np.testing.assert_allclose(network.body.weights, expected, atol=1e-5)
     assert abs(np.array(slopes)).max() > 1e-3

@@ -9,10 +9,11 @@ import torch
 
 from dsal.data import ImageData
 from dsal.methods import Phase
-from dsal.methods.network.bic import bic_loss
+from dsal.methods.network.bic import BiasCorrection, bic_loss, learn_correction_
 from dsal.methods.network.kit.heads import CorrectedHead, LinearHead
 from dsal.methods.network.kit.splits import balanced_split
 from dsal.training import Fit
+from dsal.training.recipe import Recipe
 
 RANDOM = np.random.RandomState(0)
 LOGITS, OLD = (torch.from_numpy(2 * RANDOM.standard_normal((6, c))) for c in (5, 3))
@@ -49,6 +50,45 @@ def test_the_correction_is_the_identity_at_first_and_then_of_new_classes_alone()
     torch.testing.assert_close(corrected(features), plain(features), rtol=0, atol=0)  # it begins anew
 
 
+def test_the_correction_is_the_one_of_the_least_loss() -> None:
+    """New classes score three times too high, and one too much: a = 1/3 and b = -1/3 undo it, but for the penalty."""
+    head, generator = CorrectedHead(7), torch.Generator().manual_seed(0)
+    for classes in (3, 2):
+        head.grow(classes, generator)
+    right = 2 * torch.randn(3000, 5, generator=generator)
+    labels = right.softmax(1).multinomial(1, generator=generator).flatten()
+    biased = torch.cat([right[:, :3], 3 * right[:, 3:] + 1], dim=1)
+    recipe = Recipe(epochs=30, batch_size=500, lr=0.1, milestones=(0.6, 0.8))
+    learn_correction_(head, biased, labels, recipe, 0.0, generator)
+    assert float(head.correction.scale.detach()) == pytest.approx(1 / 3, abs=0.03)
+    assert float(head.correction.shift.detach()) == pytest.approx(-1 / 3, abs=0.1)
+    learn_correction_(head, biased, labels, recipe, 10.0, generator)
+    assert abs(float(head.correction.shift.detach())) < 0.05
+
+
+def test_the_correction_is_learned_on_images_as_they_are(
+    trained: object, three: list[Phase], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Augmented ones are harder: a correction learned on a few of them gives new classes hardly any answer."""
+    seen: list[torch.Tensor] = []
+
+    def learn(head: CorrectedHead, logits: torch.Tensor, *rest: object) -> None:
+        seen.append(logits)
+        learn_correction_(head, logits, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("dsal.methods.network.bic.learn_correction_", learn)
+    method = trained("bic", three[:1], bias_epochs=1)  # type: ignore[operator]
+    split = method.part(BiasCorrection).split(three[1])
+    for _ in method.learn(three[1]):
+        pass
+    with torch.no_grad():
+        method.network.head.correction.scale.fill_(1)
+        method.network.head.correction.shift.fill_(0)
+        images = next(split.held_out.batches(1000))[0]
+        expected = method.network.eval()(method.network.normalise(images)).logits
+    torch.testing.assert_close(seen[0], expected)
+
+
 def test_without_a_second_training_nothing_is_corrected(trained: object, three: list[Phase], test: ImageData) -> None:
     plain = trained("bic", three[:2], bias_epochs=0)  # type: ignore[operator]
     correction = plain.network.head.requires_grad_(False).correction
@@ -74,11 +114,13 @@ def test_the_held_out_images_are_balanced_and_not_trained_on(
         yield from original(fit)
 
     monkeypatch.setattr(Fit, "steps", steps)
+    split = method.part(BiasCorrection).split(three[1])
     for _ in method.learn(three[1]):
         pass
-    counts = [torch.bincount(fit.samples.labels).tolist() for fit in fits]
-    assert counts == [[8] * 4 + [13] * 2, [2] * 6]
-    trained_on, held_out = (next(fit.samples.batches(1000))[0] for fit in fits)
+    (fit,) = fits
+    assert torch.bincount(fit.samples.labels).tolist() == [8] * 4 + [13] * 2
+    assert torch.bincount(split.held_out.labels).tolist() == [2] * 6
+    trained_on, held_out = (next(samples.batches(1000))[0] for samples in (fit.samples, split.held_out))
     assert not (held_out.flatten(1)[:, None] == trained_on.flatten(1)).all(2).any()
     assert method.stored_samples == 60
 

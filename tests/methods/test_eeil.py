@@ -12,7 +12,7 @@ from dsal.methods.network.kit.losses import distillation, grouped_distillation
 from dsal.training import Fit
 
 RANDOM = np.random.RandomState(0)
-LOGITS, OLD = (torch.from_numpy(2 * RANDOM.standard_normal((6, c))) for c in (7, 5))
+LOGITS, OLD = (torch.from_numpy(2 * RANDOM.standard_normal((8, c))) for c in (7, 5))
 
 
 def softmax(row: np.ndarray) -> np.ndarray:
@@ -56,7 +56,7 @@ def test_the_second_training_has_as_many_images_of_every_class(
 
     def steps(fit: Fit) -> Iterator[object]:
         seen.append(torch.bincount(fit.samples.labels).tolist())
-        taught.append(method._teacher.head.classes)
+        taught.append(method.teacher.head.classes)
         yield from original(fit)
 
     monkeypatch.setattr(Fit, "steps", steps)

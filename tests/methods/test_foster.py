@@ -21,7 +21,7 @@ def softmax(row: np.ndarray) -> np.ndarray:
 
 
 def test_rare_classes_weigh_more() -> None:
-    counts = [20, 20, 500]
+    counts = [1, 20, 500]
     raw = np.array([(1 - 0.94) / (1 - 0.94**n) for n in counts])
     np.testing.assert_allclose(effective_weights(torch.tensor(counts), 0.94), raw / raw.mean(), rtol=1e-6)
     assert effective_weights(torch.tensor(counts), 0.0).tolist() == [1, 1, 1]

@@ -11,7 +11,7 @@ from torch.nn import functional
 from dsal.data import ImageData
 from dsal.methods import Phase
 from dsal.methods.network.kit.bandit import Exp3
-from dsal.methods.network.online import Arm, scaled_divergence
+from dsal.methods.network.online import Arm, Trials, scaled_divergence
 from dsal.training import Fit
 
 ONE = {"feature_weights": (1.0,), "logit_weights": (0.0,), "rates": ()}
@@ -52,7 +52,7 @@ def test_arms_are_tried_on_copies_and_the_chosen_one_trains_the_phase(
     held_out = 2 * 6  # of 20 exemplars a class, and of the new classes
     assert [images for *_, images in before] == [15 * 6 - held_out] * 3 + [15 * 6]
     assert before[-1][1] == method.arm
-    assert method._trial is None
+    assert method.part(Trials).trial is None
 
 
 def test_weights_follow_rewards() -> None:

@@ -17,11 +17,11 @@ from dsal.data import ImageData
 from dsal.errors import InputError
 from dsal.methods import Phase
 from dsal.methods.checks import learn
-from dsal.methods.network.il2a import IL2A, pair_number
+from dsal.methods.network.il2a import IL2A, Pairs, SpreadPrototypes, pair_number
 from dsal.methods.network.kit import losses
 from dsal.methods.network.kit.growing_network import Output
-from dsal.methods.network.kit.prototypes import PrototypeMethod, covariance
-from dsal.methods.network.pass_ import PASS
+from dsal.methods.network.kit.prototypes import PrototypeMethod, Prototypes, covariance
+from dsal.methods.network.pass_ import PASS, NoisyPrototypes
 from dsal.methods.network.ssre import SSRE, adapted, add_adapters_
 from dsal.training.fit import Batch
 
@@ -104,7 +104,7 @@ def test_prototypes_are_the_mean_features_at_the_end_of_their_phase(
         learn(method, phase)
         rows = method.features_of(phase.samples)
         expected += [rows[phase.samples.labels == label].mean(0) for label in phase.classes]
-    torch.testing.assert_close(method._prototypes, torch.stack(expected))
+    torch.testing.assert_close(method.prototypes, torch.stack(expected))
 
 
 @pytest.mark.parametrize("name", ["pass", "il2a"])
@@ -114,7 +114,7 @@ def test_without_replay_and_distillation_no_old_class_has_a_say(
     """Prototypes and the network before the phase are then free to be anything."""
     options = {**gentle(name), "replay": 0.0, "distil": 0.0}
     one, other = (trained(name, three[:1], **options) for _ in range(2))
-    other._prototypes = torch.randn_like(other._prototypes)
+    other.part(Prototypes).means = torch.randn_like(other.prototypes)
     for method in (one, other):
         learn(method, three[1])
     np.testing.assert_array_equal(one.scores(test), other.scores(test))
@@ -129,21 +129,21 @@ def test_the_loss_of_a_batch_written_out(name: str, trained: Trained, three: lis
     next(steps)  # the network has grown
     method.network.eval()
     batch, n = batch_of(cast(ImageData, three[1].samples)), len(three[1].samples)
-    module = method.network if name == "pass" else cast(IL2A, method)._paired
+    module = method.network if name == "pass" else method.part(Pairs).paired
     assert module is not None
     forward = cast(Any, module)
-    loss, hits = method._batch_loss(forward, batch, 4)
+    loss, hits = method.batch_loss(forward, batch, 4)
     again = batch_of(cast(ImageData, three[1].samples))
-    x, labels = method._inputs(again)
+    x, labels = method.inputs_of(again)
     drawn = torch.randint(4, (n,), generator=again.generator)
-    head, near = method.network.head, method._prototypes[drawn]
+    head, near = method.network.head, method.prototypes[drawn]
     if name == "pass":
         assert len(x) == 4 * n
-        radius = cast(PASS, method)._radius
+        radius = method.part(NoisyPrototypes).radius
         near = near + radius * torch.randn(near.shape, generator=again.generator)
         replayed = functional.cross_entropy(head(near) / 0.1, 4 * drawn)
     else:
-        cov, w = cast(IL2A, method)._covariances, head.all_weights()
+        cov, w = method.part(SpreadPrototypes).covariances, head.all_weights()
         q = torch.stack(
             [
                 torch.stack([head(p[None])[0, j] + 1.25 * (w[j] - w[c]) @ cov[c] @ (w[j] - w[c]) for j in range(6)])
@@ -151,8 +151,8 @@ def test_the_loss_of_a_batch_written_out(name: str, trained: Trained, three: lis
             ]
         )
         replayed = functional.cross_entropy(q / 0.1, drawn)
-    assert method._teacher is not None
-    moved = (method.network(x).features - method._teacher(x).features).square().sum().sqrt()
+    assert method.teacher is not None
+    moved = (method.network(x).features - method.teacher(x).features).square().sum().sqrt()
     expected = functional.cross_entropy(forward(x).logits / 0.1, labels) + 10 * replayed + 10 * moved
     assert float(loss.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
     assert 0 <= hits <= n
@@ -163,7 +163,7 @@ def test_pass_turns_images_and_answers_by_the_outputs_of_unturned_ones(
 ) -> None:
     method = cast(PASS, trained("pass", three[:2], **gentle("pass")))
     data = three[1].samples.take(torch.tensor([0, 20]))
-    x, labels = method._inputs(batch_of(cast(ImageData, data)))
+    x, labels = method.inputs_of(batch_of(cast(ImageData, data)))
     plain = method.network.normalise(cast(ImageData, data).images)
     for turn in range(4):
         for row in range(2):
@@ -185,22 +185,23 @@ def test_pass_measures_its_radius_once_and_without_one_replays_the_bare_prototyp
     rows = method.features_of(three[0].samples).double().numpy()
     labels = three[0].samples.labels.numpy()
     variances = [np.trace(np.cov(rows[labels == c].T)) / rows.shape[1] for c in range(4)]
-    assert float(method._radius) == pytest.approx(np.sqrt(np.mean(variances)), rel=1e-4)
-    before = method._radius.clone()
+    noise = method.part(NoisyPrototypes)
+    assert float(noise.radius) == pytest.approx(np.sqrt(np.mean(variances)), rel=1e-4)
+    before = noise.radius.clone()
     learn(method, three[1])
-    assert torch.equal(method._radius, before)
+    assert torch.equal(noise.radius, before)
     drawn, generator = torch.tensor([0, 3, 3]), Generator().manual_seed(0)
-    bare = functional.cross_entropy(method.network.head(method._prototypes[drawn]) / 0.1, 4 * drawn)
-    assert not torch.equal(method._replayed(drawn, generator), bare)
-    method._radius.zero_()
-    assert torch.equal(method._replayed(drawn, generator), bare)
+    bare = functional.cross_entropy(method.network.head(method.prototypes[drawn]) / 0.1, 4 * drawn)
+    assert not torch.equal(method.replayed(drawn, generator), bare)
+    noise.radius.zero_()
+    assert torch.equal(method.replayed(drawn, generator), bare)
 
 
 def test_il2a_blends_two_classes_into_an_output_of_their_own(trained: Trained, three: list[Phase]) -> None:
     method = cast(IL2A, trained("il2a", three[:1], **gentle("il2a")))
     next(iter(method.learn(three[1])))
     data = cast(ImageData, three[1].samples.take(torch.tensor([0, 20])))
-    x, labels = method._inputs(batch_of(data))
+    x, labels = method.inputs_of(batch_of(data))
     one, other = plain = method.network.normalise(data.images)
     assert torch.equal(x[:2], plain)
     assert 2 < len(x) <= 10  # in some of the four rounds an image meets itself
@@ -209,8 +210,9 @@ def test_il2a_blends_two_classes_into_an_output_of_their_own(trained: Trained, t
         share = float(((blend - other) * (one - other)).sum() / (one - other).square().sum())
         assert 0.4 <= share <= 0.6
         torch.testing.assert_close(blend, share * one + (1 - share) * other)
-    assert method._paired is not None
-    assert method._paired.pairs.classes == 1
+    paired = method.part(Pairs).paired
+    assert paired is not None
+    assert paired.pairs.classes == 1
 
 
 def test_il2a_has_nothing_to_blend_where_a_phase_has_one_class(trained: Trained, train: ImageData) -> None:
@@ -218,7 +220,7 @@ def test_il2a_has_nothing_to_blend_where_a_phase_has_one_class(trained: Trained,
     method = cast(IL2A, trained("il2a", parts[:1], **gentle("il2a")))
     next(iter(method.learn(parts[1])))
     data = cast(ImageData, parts[1].samples)
-    x, labels = method._inputs(batch_of(data))
+    x, labels = method.inputs_of(batch_of(data))
     assert torch.equal(x, method.network.normalise(data.images))
     assert torch.equal(labels, data.labels)
 
@@ -226,10 +228,11 @@ def test_il2a_has_nothing_to_blend_where_a_phase_has_one_class(trained: Trained,
 def test_il2a_keeps_the_covariance_of_each_class_under_its_number(trained: Trained, three: list[Phase]) -> None:
     method = cast(IL2A, trained("il2a", three, **gentle("il2a")))
     rows, labels = method.features_of(three[2].samples), three[2].samples.labels
-    assert method._covariances.shape == (8, 16, 16)
+    covariances = method.part(SpreadPrototypes).covariances
+    assert covariances.shape == (8, 16, 16)
     for label in (6, 7):
-        torch.testing.assert_close(method._covariances[label], covariance(rows[labels == label]))
-    assert method._paired is None
+        torch.testing.assert_close(covariances[label], covariance(rows[labels == label]))
+    assert method.part(Pairs).paired is None
     assert not any("pairs" in name for name in method.state().arrays)
 
 
@@ -275,7 +278,7 @@ def test_ssre_trains_adapters_and_head_alone(trained: Trained, three: list[Phase
 
 def test_ssre_the_loss_of_some_images_written_out(trained: Trained, three: list[Phase]) -> None:
     method = cast(SSRE, trained("ssre", three[:1], **gentle("ssre")))
-    method._prototypes = P.float()
+    method.part(Prototypes).means = P.float()
     now, old = Output(torch.randn(6, 5), F.float(), ()), Output(torch.randn(6, 3), F_OLD.float(), ())
     labels = torch.tensor([3, 4, 4, 3, 3, 4])
     s = losses.nearest_prototype(F, P).numpy()

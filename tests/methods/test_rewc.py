@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from dsal.data import ImageData
 from dsal.methods import Phase
-from dsal.methods.network.rewc import REWC, carried, rotated
+from dsal.methods.network.rewc import REWC, RotatedImportance, carried, rotated
 
 NAME = "body.layer2.0.conv1.weight"
 Trained = Callable[..., REWC]
@@ -27,13 +27,13 @@ def test_without_rotations_it_is_ewc(
     trained: Trained, three: list[Phase], test: ImageData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ewc, whole = trained("ewc", three, clip=1e-2), trained("r-ewc", three)
-    rotations_of = REWC._rotations_of
+    rotations_of = RotatedImportance.rotations_of
 
-    def none(method: REWC, phase: Phase) -> dict[str, tuple[Tensor, Tensor]]:
-        found = rotations_of(method, phase).items()
+    def none(part: RotatedImportance, phase: Phase) -> dict[str, tuple[Tensor, Tensor]]:
+        found = rotations_of(part, phase).items()
         return {name: (torch.eye(len(a)), torch.eye(len(b))) for name, (a, b) in found}
 
-    monkeypatch.setattr(REWC, "_rotations_of", none)
+    monkeypatch.setattr(RotatedImportance, "rotations_of", none)
     same = trained("r-ewc", three)
     np.testing.assert_array_equal(same.scores(test), ewc.scores(test))
     assert (whole.scores(test) != ewc.scores(test)).any()
@@ -55,7 +55,7 @@ def test_rotations_decorrelate_inputs_and_gradients(trained: Trained, three: lis
     data = cast(ImageData, three[0].samples)
     loss = functional.cross_entropy(network(network.normalise(data.images)).logits, data.labels, reduction="sum")
     (gradient,) = torch.autograd.grad(loss, kept[1])
-    for maps, basis in zip((kept[0], gradient), method._rotations[NAME], strict=True):
+    for maps, basis in zip((kept[0], gradient), method.part(RotatedImportance).rotations[NAME], strict=True):
         turned = torch.einsum("nchw,ck->knhw", maps.detach(), basis).flatten(1)
         moments = (turned @ turned.T).numpy()
         off = moments - np.diag(np.diag(moments))
@@ -91,7 +91,9 @@ def test_importance_is_that_of_rotated_gradients(trained: Trained, three: list[P
     weight = dict(network.named_parameters())[NAME]
     loss = functional.cross_entropy(network(network.normalise(data.images)).logits, data.labels)
     (gradient,) = torch.autograd.grad(loss, weight)
-    u_in, u_out = method._rotations[NAME]
-    torch.testing.assert_close(method._importance[NAME], rotated(gradient, u_in, u_out) ** 2)
-    assert float(method._importance[NAME].sum()) == pytest.approx(float((gradient**2).sum()), rel=1e-4)
-    assert method._importance[NAME].max() > (gradient**2).max()  # concentrated
+    u_in, u_out = method.part(RotatedImportance).rotations[NAME]
+    torch.testing.assert_close(method.part(RotatedImportance).importance[NAME], rotated(gradient, u_in, u_out) ** 2)
+    assert float(method.part(RotatedImportance).importance[NAME].sum()) == pytest.approx(
+        float((gradient**2).sum()), rel=1e-4
+    )
+    assert method.part(RotatedImportance).importance[NAME].max() > (gradient**2).max()  # concentrated

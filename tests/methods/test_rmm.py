@@ -63,18 +63,18 @@ def test_easy_classes_keep_more_and_the_sum_stays() -> None:
 def test_published_lists_have_an_action_for_every_phase() -> None:
     assert {k: len(shares) for k, shares in PUBLISHED.items()} == {5: 6, 10: 11, 25: 26}
     method = METHODS.get("rmm")(memory_shares=PUBLISHED[25])
-    assert [method.action(phase, 50, 2).memory for phase in (0, 12, 25, 40)] == [0.7, 0.8, 0.9, 0.9]  # type: ignore[attr-defined]
+    assert [method.memory.action(phase, 50, 2).memory for phase in (0, 12, 25, 40)] == [0.7, 0.8, 0.9, 0.9]  # type: ignore[attr-defined]
     with pytest.raises(InputError, match=r"memory_shares must be in \[0, 1\)"):
         METHODS.get("rmm")(memory_shares=(1.0,))
 
 
 def test_a_policy_is_learned_from_the_classes_of_phase_0_and_kept(trained: object, three: list[Phase]) -> None:
     method = trained("icarl-rmm", three[:1], **ROOM, actions="learned", episodes=3)  # type: ignore[operator]
-    action = method.action(1, 4, 2)
+    action = method.memory.action(1, 4, 2)
     assert action.memory in SHARES
     assert action.tilt in TILTS
     again = type(method).from_state(method.state())
-    assert again.action(1, 4, 2) == action
+    assert again.memory.action(1, 4, 2) == action
     assert again.exemplars.per_class == method.exemplars.per_class
 
 

@@ -70,9 +70,9 @@ TARGETS: dict[str, tuple[str, ...]] = {
 LEARNER = ("learn_streams", "unlearn", "merge", "keep", "strength", "head", "logits", "outputs", "_main_blocks")
 PARTS = {
     "analytic/learner": tuple(f"Learner.{name} " for name in (*LEARNER, "_residue_blocks")),
-    "methods/network/lucir": ("lucir_loss ", "LUCIR._begin "),
-    "methods/network/podnet": ("podnet_loss ", "PODNet._begin ", "_centres "),
-    "methods/network/bic": ("bic_loss ",),
+    "methods/network/lucir": ("lucir_loss ", "Imprint.begin "),
+    "methods/network/podnet": ("podnet_loss ", "ImprintProxies.begin ", "_centres "),
+    "methods/network/bic": ("bic_loss ", "learn_correction_ "),
 }
 """Where only a part of a module is mathematics: how the places of that part begin."""
 

@@ -317,6 +317,17 @@ def the_size_of_a_state_is_that_of_its_file(subject: Subject) -> None:
     _require(0 <= header < most, f"the file is {header} bytes larger than the state, expected less than {most}")
 
 
+@_check
+def no_hook_of_a_part_is_skipped(subject: Subject) -> None:
+    """Check methods that train a network, which do what they do around the training in parts."""
+    from dsal.methods.network.kit.network_method import NetworkMethod
+    from dsal.methods.network.kit.part_checks import skipped_hooks
+
+    if issubclass(subject.cls, NetworkMethod):
+        found = list(skipped_hooks(subject.cls))
+        _require(not found, "; ".join(found))
+
+
 def _require(condition: bool, message: str) -> None:
     if not condition:
         raise AssertionError(message)

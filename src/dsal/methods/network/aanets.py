@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,8 @@ from dsal.data.samples import Samples, joined
 from dsal.errors import InputError
 from dsal.methods.contract import Phase
 from dsal.methods.network.kit.growing_network import GrowingNetwork
-from dsal.methods.network.kit.replay import ReplayMethod
+from dsal.methods.network.kit.network_method import NetworkMethod
+from dsal.methods.network.kit.part import Part
 from dsal.methods.network.lucir import LUCIR
 from dsal.methods.network.podnet import PODNet
 from dsal.training.sample import seed_of
@@ -86,8 +87,8 @@ class AggregatedBody(nn.Module):
 
 
 @dataclass(kw_only=True, eq=False)
-class AANets(ReplayMethod):
-    """A stable and a plastic network, aggregated stage by stage with weights learned on a balanced set.
+class AANets:
+    """Options of a stable and a plastic network, aggregated stage by stage with weights learned on a balanced set.
 
     From phase 1 on, there are two copies of the network of phase 0. In every phase the loss of the underlying method
     trains both; after each epoch of its first stage the aggregation weights a take one SGD step for each batch of a
@@ -105,34 +106,41 @@ class AANets(ReplayMethod):
     stable: Stable = "scaled"
     aggregation_lr: float = 1e-8
 
-    def _shape(self, network: GrowingNetwork) -> None:
-        super()._shape(network)
+
+class Aggregation(Part):
+    """Two copies of the body from phase 1 on, and the weights that aggregate them; see :class:`AANets`."""
+
+    def __init__(self, method: NetworkMethod) -> None:
+        super().__init__(method)
+        self.options = cast(AANets, method)
+
+    def shape(self, network: GrowingNetwork) -> None:
         if len(network.head.groups) > 1 and not isinstance(network.body, AggregatedBody):
-            network.body = AggregatedBody(network.body, self.stable).to(self._device)
+            network.body = AggregatedBody(network.body, self.options.stable).to(self.method.torch_device)
 
-    def _freeze(self) -> None:
-        super()._freeze()
-        if isinstance(self.network.body, AggregatedBody) and self.stable == "fixed":
-            self.network.body.stable.requires_grad_(False)
+    def freeze(self) -> None:
+        body = self.method.network.body
+        if isinstance(body, AggregatedBody) and self.options.stable == "fixed":
+            body.stable.requires_grad_(False)
 
-    def _end_epoch(self, phase: Phase, number: int) -> None:
-        body, kept = self.network.body, self.exemplars.data
+    def end_epoch(self, phase: Phase, number: int) -> None:
+        body, kept = self.method.network.body, self.method.exemplars.data
         if number > 0 or kept is None or not isinstance(body, AggregatedBody):
             return
-        network = self.network.eval()
-        for images, labels in self._balanced(phase).batches(BALANCED_BATCH):
+        network, device = self.method.network.eval(), self.method.torch_device
+        for images, labels in self.balanced(phase).batches(BALANCED_BATCH):
             body.weights.requires_grad_(True)
-            logits = network(network.normalise(images.to(self._device))).logits
-            loss = functional.cross_entropy(logits, labels.to(self._device))
+            logits = network(network.normalise(images.to(device))).logits
+            loss = functional.cross_entropy(logits, labels.to(device))
             (gradient,) = torch.autograd.grad(loss, [body.weights])
-            body.weights = body.weights.detach() - self.aggregation_lr * gradient
+            body.weights = body.weights.detach() - self.options.aggregation_lr * gradient
 
-    def _balanced(self, phase: Phase) -> Samples:
+    def balanced(self, phase: Phase) -> Samples:
         """Return all exemplars and as many images of each new class; the draw is the same throughout a phase."""
-        kept, labels = self.exemplars.data, phase.samples.labels.cpu()
+        kept, labels = self.method.exemplars.data, phase.samples.labels.cpu()
         if kept is None:
             raise ValueError("there are no exemplars to balance")
-        generator = torch.Generator().manual_seed(seed_of(self.seed, 600_000 + phase.index))
+        generator = torch.Generator().manual_seed(seed_of(self.method.seed, 600_000 + phase.index))
         order = torch.randperm(len(labels), generator=generator)
         each = int(torch.bincount(kept.labels).max())
         rows = torch.cat([order[labels[order] == label][:each] for label in labels.unique()])
@@ -140,16 +148,20 @@ class AANets(ReplayMethod):
 
 
 @dataclass(kw_only=True, eq=False)
-class LUCIRAANets(LUCIR, AANets):
+class LUCIRAANets(AANets, LUCIR):
     """LUCIR on a stable and a plastic network; see :class:`AANets` and :class:`~dsal.methods.network.lucir.LUCIR`."""
 
     name = "lucir-aanets"
     title = "LUCIR + AANets"
 
+    parts = (*LUCIR.parts, Aggregation)
+
 
 @dataclass(kw_only=True, eq=False)
-class PODNetAANets(PODNet, AANets):
+class PODNetAANets(AANets, PODNet):
     """PODNet on a stable and a plastic network; see :class:`AANets` and :class:`PODNet`."""
 
     name = "podnet-aanets"
     title = "PODNet + AANets"
+
+    parts = (*PODNet.parts, Aggregation)

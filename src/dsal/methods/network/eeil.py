@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
+from typing import cast
 
 from torch import Tensor
 from torch.nn import functional
@@ -11,8 +11,18 @@ from torch.nn import functional
 from dsal.methods.contract import Phase
 from dsal.methods.network.kit.growing_network import Output
 from dsal.methods.network.kit.losses import grouped_distillation
+from dsal.methods.network.kit.part import Part
 from dsal.methods.network.kit.replay import ReplayMethod
 from dsal.methods.network.kit.stages import Stage
+
+
+class BalancedTeacher(Part):
+    """Before the second training: exemplars of all classes, and the network as it is then to distil."""
+
+    def begin_stage(self, number: int, phase: Phase) -> None:
+        if number == 1 and self.method.classes_seen and cast(EEIL, self.method).tune_epochs:
+            self.method.memory.keep(phase)
+            self.method.teacher = self.method.copied_network()
 
 
 @dataclass(kw_only=True, eq=False)
@@ -45,6 +55,7 @@ class EEIL(ReplayMethod):
     tune_lr: float = 0.01
 
     has_teacher = True
+    parts = (BalancedTeacher,)
 
     def loss(self, now: Output, before: Output | None, labels: Tensor, known: int) -> Tensor:
         loss = functional.cross_entropy(now.logits, labels)
@@ -53,14 +64,9 @@ class EEIL(ReplayMethod):
         groups = self.network.head.groups
         return loss + self.strength * grouped_distillation(now.logits, before.logits, groups, self.temperature)
 
-    def _begin_stage(self, number: int, phase: Phase) -> None:
-        if number == 1 and self._classes and self.tune_epochs:
-            self._keep(phase)
-            self._teacher = copy.deepcopy(self.network).requires_grad_(False).eval()
-
-    def _stage(self, number: int, phase: Phase, epochs: int) -> Stage | None:
+    def stage(self, number: int, phase: Phase, epochs: int) -> Stage | None:
         balanced = self.exemplars.data
-        if number == 1 and self._classes and self.tune_epochs and balanced is not None:
+        if number == 1 and self.classes_seen and self.tune_epochs and balanced is not None:
             milestones = tuple(drop / 3 for drop in (1, 2))  # every 10 of 30 epochs
             return Stage(self.tune_epochs, balanced, recipe={"lr": self.tune_lr, "milestones": milestones})
-        return super()._stage(number, phase, epochs)
+        return super().stage(number, phase, epochs)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -13,6 +13,69 @@ from dsal.methods.contract import Phase
 from dsal.methods.network.kit.growing_network import Output
 from dsal.methods.network.kit.losses import new_cross_entropy, quadratic_pull
 from dsal.methods.network.kit.network_method import NetworkMethod
+from dsal.methods.network.kit.part import Part, prefixed, unprefixed
+
+
+class Importance(Part):
+    """The importance F of every weight and the weights theta* at the end of the last phase."""
+
+    def __init__(self, method: NetworkMethod) -> None:
+        super().__init__(method)
+        self.options = cast(EWC, method)
+        self.importance: dict[str, Tensor] = {}  # F by parameter
+        self.anchors: dict[str, Tensor] = {}  # theta*
+
+    def pull(self) -> Tensor | None:
+        """Return sum_i F_i (theta_i - theta*_i)^2 / 2; None in phase 0."""
+        if not self.importance:
+            return None
+        parameters = {name: self.turned(name, value) for name, value in self.method.network.named_parameters()}
+        return quadratic_pull(parameters, self.anchors, self.importance)
+
+    def end(self, phase: Phase) -> None:
+        self.turn(phase)
+        found = {name: value.clamp(max=self.options.clip) for name, value in self._fisher(phase).items()}
+        old = self.method.classes_seen / self.method.network.head.classes  # a
+        for name, before in self.importance.items():
+            found[name] = old * before + (1 - old) * found[name]
+        self.importance = found
+        parameters = {name: value.detach().clone() for name, value in self.method.network.named_parameters()}
+        self.anchors = {name: self.turned(name, value) for name, value in parameters.items()}
+
+    def turn(self, phase: Phase) -> None:
+        """Choose the coordinates of a phase; here they are those of the network."""
+
+    def turned(self, name: str, values: Tensor) -> Tensor:
+        """Return a parameter or its gradient in the coordinates in which importance is measured."""
+        return values
+
+    def _fisher(self, phase: Phase) -> dict[str, Tensor]:
+        """Return the mean of the squared gradients of batches."""
+        network, device, batches = self.method.network.eval(), self.method.torch_device, 0
+        sums = {name: torch.zeros_like(value) for name, value in network.named_parameters()}
+        for images, labels in phase.samples.batches(self.options.fisher_batch):
+            logits = network(network.normalise(images.to(device))).logits
+            gradients = torch.autograd.grad(
+                functional.cross_entropy(logits, labels.to(device)), list(network.parameters())
+            )
+            for (name, total), gradient in zip(sums.items(), gradients, strict=True):
+                total += self.turned(name, gradient) ** 2
+            batches += 1
+        return {name: total / batches for name, total in sums.items()}
+
+    def state(self) -> dict[str, Tensor]:
+        return {**prefixed("importance", self.importance), **prefixed("anchor", self.anchors), **self.turned_state()}
+
+    def turned_state(self) -> dict[str, Tensor]:
+        """Return what :meth:`turned` needs."""
+        return {}
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        self.importance, self.anchors = unprefixed("importance", tensors), unprefixed("anchor", tensors)
+        self.restore_turned(tensors)
+
+    def restore_turned(self, tensors: dict[str, Tensor]) -> None:
+        """Restore what :meth:`turned_state` returned."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -36,52 +99,8 @@ class EWC(NetworkMethod):
     clip: float = 1e-4
     fisher_batch: int = 128
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._importance: dict[str, Tensor] = {}
-        self._anchors: dict[str, Tensor] = {}
+    parts = (Importance,)
 
     def loss(self, now: Output, before: Output | None, labels: Tensor, known: int) -> Tensor:
-        loss = new_cross_entropy(now.logits, labels, known)
-        if not self._importance:
-            return loss
-        parameters = {name: self._turned(name, value) for name, value in self.network.named_parameters()}
-        return loss + self.strength * quadratic_pull(parameters, self._anchors, self._importance)
-
-    def _end(self, phase: Phase) -> None:
-        found = {name: value.clamp(max=self.clip) for name, value in self._fisher(phase).items()}
-        old = self._classes / self.network.head.classes  # a
-        for name, before in self._importance.items():
-            found[name] = old * before + (1 - old) * found[name]
-        self._importance = found
-        parameters = {name: value.detach().clone() for name, value in self.network.named_parameters()}
-        self._anchors = {name: self._turned(name, value) for name, value in parameters.items()}
-
-    def _turned(self, name: str, values: Tensor) -> Tensor:
-        """Return a parameter or its gradient in the coordinates in which importance is measured: here its own."""
-        return values
-
-    def _fisher(self, phase: Phase) -> dict[str, Tensor]:
-        """Return the mean of the squared gradients of batches."""
-        network, batches = self.network.eval(), 0
-        sums = {name: torch.zeros_like(value) for name, value in network.named_parameters()}
-        for images, labels in phase.samples.batches(self.fisher_batch):
-            logits = network(network.normalise(images.to(self._device))).logits
-            gradients = torch.autograd.grad(
-                functional.cross_entropy(logits, labels.to(self._device)), list(network.parameters())
-            )
-            for (name, total), gradient in zip(sums.items(), gradients, strict=True):
-                total += self._turned(name, gradient) ** 2
-            batches += 1
-        return {name: total / batches for name, total in sums.items()}
-
-    def _extra(self) -> dict[str, Tensor]:
-        return {**_prefixed("importance", self._importance), **_prefixed("anchor", self._anchors)}
-
-    def _restore_extra(self, extra: dict[str, Tensor]) -> None:
-        self._importance = {k.removeprefix("importance."): v for k, v in extra.items() if k.startswith("importance.")}
-        self._anchors = {k.removeprefix("anchor."): v for k, v in extra.items() if k.startswith("anchor.")}
-
-
-def _prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {f"{prefix}.{name}": value for name, value in tensors.items()}
+        loss, pull = new_cross_entropy(now.logits, labels, known), self.part(Importance).pull()
+        return loss if pull is None else loss + self.strength * pull

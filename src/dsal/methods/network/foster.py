@@ -15,6 +15,8 @@ from dsal.methods.contract import Phase
 from dsal.methods.network.kit.growing_network import GrowingNetwork, Output
 from dsal.methods.network.kit.heads import LinearHead
 from dsal.methods.network.kit.losses import distillation, effective_weights
+from dsal.methods.network.kit.network_method import NetworkMethod
+from dsal.methods.network.kit.part import Part, prefixed, unprefixed
 from dsal.methods.network.kit.replay import ReplayMethod
 from dsal.methods.network.kit.stages import Stage
 from dsal.training.fit import Batch, Forward
@@ -66,6 +68,36 @@ class Boosted(nn.Module):
             return BoostedOutput(both, self.new["alone"](features), before.logits[:, : self.known])
 
 
+class Boosting(Part):
+    """The boosted network, from the beginning of a phase to its end, or longer if it predicts."""
+
+    def __init__(self, method: NetworkMethod) -> None:
+        super().__init__(method)
+        self.boosted: Boosted | None = None
+
+    def begin(self, phase: Phase) -> None:
+        known = self.method.classes_seen
+        self.boosted = self._expanded(known, phase.index) if known else None
+
+    def _expanded(self, known: int, phase: int) -> Boosted:
+        generator = Generator().manual_seed(seed_of(self.method.seed, 500_000 + phase))
+        return Boosted(copy.deepcopy(self.method.network), known, generator).to(self.method.torch_device)
+
+    def end(self, phase: Phase) -> None:
+        if cast(FOSTER, self.method).answer == "compressed":
+            self.boosted = None
+
+    def state(self) -> dict[str, Tensor]:
+        if self.boosted is None:
+            return {}
+        return {"known": torch.tensor(self.boosted.known), **prefixed("boosted", self.boosted.state_dict())}
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        if weights := unprefixed("boosted", tensors):
+            self.boosted = self._expanded(int(tensors["known"]), 0)
+            self.boosted.load_state_dict(weights)
+
+
 @dataclass(kw_only=True, eq=False)
 class FOSTER(ReplayMethod):
     """A second body that learns the residual of the frozen first one; then both are compressed into one network.
@@ -102,24 +134,15 @@ class FOSTER(ReplayMethod):
     compress_epochs: int = 130
     answer: Literal["compressed", "boosted"] = "compressed"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._boosted: Boosted | None = None
+    parts = (Boosting,)
 
-    def _begin(self, phase: Phase) -> None:
-        self._boosted = self._expanded(self._classes, phase.index) if self._classes else None
-
-    def _expanded(self, known: int, phase: int) -> Boosted:
-        generator = Generator().manual_seed(seed_of(self.seed, 500_000 + phase))
-        return Boosted(copy.deepcopy(self.network), known, generator).to(self._device)
-
-    def _stage(self, number: int, phase: Phase, epochs: int) -> Stage | None:
-        boosted = self._boosted
+    def stage(self, number: int, phase: Phase, epochs: int) -> Stage | None:
+        boosted = self.part(Boosting).boosted
         if boosted is None or number > 1:
-            return super()._stage(number, phase, epochs)
-        samples = self._with_exemplars(phase)
+            return super().stage(number, phase, epochs)
+        samples = self.memory.with_exemplars(phase)
         counts = torch.bincount(samples.labels.cpu(), minlength=self.network.head.classes)
-        weights = effective_weights(counts, self.compress_beta if number else self.boost_beta).to(self._device)
+        weights = effective_weights(counts, self.compress_beta if number else self.boost_beta).to(self.torch_device)
         if number == 0:
             return Stage(epochs, samples, loss=partial(self._boost, weights), module=boosted, trained=boosted.new)
         loss = partial(self._compress, boosted.eval().requires_grad_(False), weights)
@@ -139,30 +162,14 @@ class FOSTER(ReplayMethod):
         loss = distillation(now.logits, target.logits, self.temperature, weights)
         return loss, int((now.logits.argmax(1) == batch.labels[batch.mine]).sum())
 
-    def _end(self, phase: Phase) -> None:
-        super()._end(phase)
-        if self.answer == "compressed":
-            self._boosted = None
-
     def loss(self, now: Output, before: Output | None, labels: Tensor, known: int) -> Tensor:
         return functional.cross_entropy(now.logits, labels)
 
-    def _head_scores(self, images: Tensor, output: Output) -> Tensor:
-        if self._boosted is None:
+    def head_scores(self, images: Tensor, output: Output) -> Tensor:
+        boosted = self.part(Boosting).boosted
+        if boosted is None:
             return output.logits
-        return cast(BoostedOutput, self._boosted.eval()(self.network.normalise(images))).logits
-
-    def _extra(self) -> dict[str, Tensor]:
-        if self._boosted is None:
-            return {}
-        known = torch.tensor(self._boosted.known)
-        return {"known": known, **{f"boosted.{name}": value for name, value in self._boosted.state_dict().items()}}
-
-    def _restore_extra(self, extra: dict[str, Tensor]) -> None:
-        if extra:
-            self._boosted = self._expanded(int(extra["known"]), 0)
-            named = {name.removeprefix("boosted."): value for name, value in extra.items() if name != "known"}
-            self._boosted.load_state_dict(named)
+        return cast(BoostedOutput, boosted.eval()(self.network.normalise(images))).logits
 
 
 def boosting_loss(said: BoostedOutput, labels: Tensor, weights: Tensor, strength: float, temperature: float) -> Tensor:

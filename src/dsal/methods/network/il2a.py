@@ -13,7 +13,9 @@ from dsal.methods.contract import Phase
 from dsal.methods.network.kit.growing_network import GrowingNetwork, Output
 from dsal.methods.network.kit.heads import LinearHead
 from dsal.methods.network.kit.losses import implicit_augmentation
-from dsal.methods.network.kit.prototypes import PrototypeMethod, covariance
+from dsal.methods.network.kit.network_method import NetworkMethod
+from dsal.methods.network.kit.part import Part, prefixed, unprefixed
+from dsal.methods.network.kit.prototypes import PrototypeMethod, Prototypes, covariance
 from dsal.methods.network.kit.stages import Stage
 from dsal.training.augment import beta_shares
 from dsal.training.fit import Batch
@@ -39,6 +41,51 @@ class Paired(nn.Module):
         output: Output = self.network(x)
         with torch.autocast(x.device.type, enabled=False):
             return output._replace(logits=torch.cat([output.logits, self.pairs(output.features)], dim=1))
+
+
+class SpreadPrototypes(Prototypes):
+    """Prototypes with the covariance of their class."""
+
+    def __init__(self, method: NetworkMethod) -> None:
+        super().__init__(method)
+        self.covariances = torch.empty(0, 0, 0, device=method.torch_device)  # (classes, d, d)
+
+    def measure(self, groups: list[Tensor]) -> None:
+        new = torch.stack([covariance(rows) for rows in groups])
+        self.covariances = torch.cat([self.covariances, new]) if len(self.covariances) else new
+
+    def measured(self) -> dict[str, Tensor]:
+        return {"covariances": self.covariances} if len(self.covariances) else {}
+
+    def restore_measured(self, tensors: dict[str, Tensor]) -> None:
+        self.covariances = tensors.get("covariances", self.covariances)
+
+
+class Pairs(Part):
+    """Additional outputs for pairs of new classes, during a phase."""
+
+    def __init__(self, method: NetworkMethod) -> None:
+        super().__init__(method)
+        self.paired: Paired | None = None
+
+    def begin(self, phase: Phase) -> None:
+        self.paired = self._pair(phase.index)
+
+    def _pair(self, phase: int) -> Paired:
+        generator = Generator().manual_seed(seed_of(self.method.seed, 800_000 + phase))
+        network = self.method.network
+        return Paired(network, network.head.groups[-1], generator).to(self.method.torch_device)
+
+    def end(self, phase: Phase) -> None:
+        self.paired = None
+
+    def state(self) -> dict[str, Tensor]:
+        return {} if self.paired is None else prefixed("pairs", self.paired.pairs.state_dict())
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        if weights := unprefixed("pairs", tensors):
+            self.paired = self._pair(0)
+            self.paired.pairs.load_state_dict(weights)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -72,25 +119,15 @@ class IL2A(PrototypeMethod):
     alpha: float = 20.0
     ratio: float = 2.5
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._covariances = torch.empty(0, 0, 0, device=self._device)  # (classes, d, d)
-        self._paired: Paired | None = None  # during a phase
+    parts = (SpreadPrototypes, Pairs)
 
-    def _begin(self, phase: Phase) -> None:
-        self._paired = self._pair(phase.index)
-
-    def _pair(self, phase: int) -> Paired:
-        generator = Generator().manual_seed(seed_of(self.seed, 800_000 + phase))
-        return Paired(self.network, self.network.head.groups[-1], generator).to(self._device)
-
-    def _stage(self, number: int, phase: Phase, epochs: int) -> Stage | None:
+    def stage(self, number: int, phase: Phase, epochs: int) -> Stage | None:
         if number > 0:
             return None
-        loss = partial(self._batch_loss, known=self._classes)
-        return Stage(epochs, self._with_exemplars(phase), loss=loss, module=self._paired)
+        loss = partial(self.batch_loss, known=self.classes_seen)
+        return Stage(epochs, phase.samples, loss=loss, module=self.part(Pairs).paired)
 
-    def _inputs(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def inputs_of(self, batch: Batch) -> tuple[Tensor, Tensor]:
         classes, new = self.network.head.classes, self.network.head.groups[-1]
         images, labels, first = self.network.normalise(batch.images), batch.labels, classes - new
         xs, ys = [images[batch.mine]], [labels[batch.mine]]
@@ -104,41 +141,17 @@ class IL2A(PrototypeMethod):
             ys.append(classes + pair_number(ys[0][differ] - first, labels[other[differ]] - first, new))
         return torch.cat(xs).contiguous(memory_format=torch.channels_last), torch.cat(ys)
 
-    def _replayed(self, drawn: Tensor, generator: Generator) -> Tensor:
-        head = self._linear()
-        logits, covariances = head(self._prototypes[drawn]), self._covariances[drawn]
+    def replayed(self, drawn: Tensor, generator: Generator) -> Tensor:
+        head = self.linear_head()
+        logits, covariances = head(self.prototypes[drawn]), self.part(SpreadPrototypes).covariances[drawn]
         augmented = implicit_augmentation(logits, head.all_weights(), drawn, covariances, self.ratio)
         return functional.cross_entropy(augmented / self.temperature, drawn)
 
-    def _scores(self, images: Tensor, output: Output) -> Tensor:
+    def scores_of(self, images: Tensor, output: Output) -> Tensor:
         return output.logits[:, : self.network.head.classes]
 
-    def _adopt(self, weight: Tensor, bias: Tensor) -> bool:
-        return super()._adopt(weight, bias) and len(weight) < 2  # a single class has no pairs to train
-
-    def _end(self, phase: Phase) -> None:
-        super()._end(phase)
-        self._paired = None
-
-    def _measure(self, groups: list[Tensor]) -> None:
-        new = torch.stack([covariance(rows) for rows in groups])
-        self._covariances = torch.cat([self._covariances, new]) if len(self._covariances) else new
-
-    def _extra(self) -> dict[str, Tensor]:
-        extra = super()._extra()
-        if len(self._covariances):
-            extra["covariances"] = self._covariances
-        if self._paired is not None:
-            extra |= {f"pairs.{name}": value for name, value in self._paired.pairs.state_dict().items()}
-        return extra
-
-    def _restore_extra(self, extra: dict[str, Tensor]) -> None:
-        super()._restore_extra(extra)
-        self._covariances = extra.get("covariances", self._covariances)
-        pairs = {name.removeprefix("pairs."): value for name, value in extra.items() if name.startswith("pairs.")}
-        if pairs:
-            self._paired = self._pair(0)
-            self._paired.pairs.load_state_dict(pairs)
+    def adopt(self, weight: Tensor, bias: Tensor) -> bool:
+        return super().adopt(weight, bias) and len(weight) < 2  # a single class has no pairs to train
 
 
 def pair_number(one: Tensor, other: Tensor, classes: int) -> Tensor:

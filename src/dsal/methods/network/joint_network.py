@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn import functional
 
-from dsal.methods.network.kit.exemplars import Exemplars
 from dsal.methods.network.kit.growing_network import Output
+from dsal.methods.network.kit.memory import KeepEverything
 from dsal.methods.network.kit.network_method import NetworkMethod
 
 
@@ -19,8 +19,7 @@ class JointNetwork(NetworkMethod):
     name = "joint-network"
     title = "Joint training"
 
-    def _memory(self) -> Exemplars:
-        return Exemplars(None)
+    policy = KeepEverything
 
     def loss(self, now: Output, before: Output | None, labels: Tensor, known: int) -> Tensor:
         return functional.cross_entropy(now.logits, labels)

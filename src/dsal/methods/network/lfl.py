@@ -9,6 +9,7 @@ from torch import Tensor
 from dsal.methods.network.kit.growing_network import Output
 from dsal.methods.network.kit.losses import feature_distance, new_cross_entropy
 from dsal.methods.network.kit.network_method import NetworkMethod
+from dsal.methods.network.kit.part import FreezeOldRows
 
 
 @dataclass(kw_only=True, eq=False)
@@ -29,9 +30,7 @@ class LFL(NetworkMethod):
     strength: float = 1.6e-3
 
     has_teacher = True
-
-    def _freeze(self) -> None:
-        self.network.head.freeze_old()
+    parts = (FreezeOldRows,)
 
     def loss(self, now: Output, before: Output | None, labels: Tensor, known: int) -> Tensor:
         loss = new_cross_entropy(now.logits, labels, known)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import cast
+from typing import ClassVar, cast
 
 from torch import Tensor
 from torch.nn import functional
@@ -13,7 +13,24 @@ from dsal.methods.contract import Phase
 from dsal.methods.network.kit.growing_network import Output
 from dsal.methods.network.kit.heads import CosineHead
 from dsal.methods.network.kit.losses import less_forget, margin_ranking
+from dsal.methods.network.kit.part import FreezeOldRows, Part
 from dsal.methods.network.kit.replay import ReplayMethod
+
+
+class Imprint(Part):
+    """From phase 1 on, the rows of new classes start as the mean directions of their class.
+
+    In phase 0 they do not: the features of an untrained network all point in the same direction.
+    """
+
+    def begin(self, phase: Phase) -> None:
+        if not self.method.classes_seen:
+            return
+        head = cast(CosineHead, self.method.network.head)
+        rows = functional.normalize(self.method.features_of(phase.samples))
+        labels = phase.samples.labels.to(rows.device)
+        new = range(head.classes - head.groups[-1], head.classes)
+        head.imprint([rows[labels == label].mean(dim=0) for label in new])
 
 
 @dataclass(kw_only=True, eq=False)
@@ -41,19 +58,7 @@ class LUCIR(ReplayMethod):
 
     head = "cosine"
     has_teacher = True
-
-    def _begin(self, phase: Phase) -> None:
-        if not self._classes:  # the features of an untrained network all point in the same direction
-            return
-        head = self._cosine()
-        rows = functional.normalize(self.features_of(phase.samples))
-        labels = phase.samples.labels.to(rows.device)
-        new = range(head.classes - head.groups[-1], head.classes)
-        head.imprint([rows[labels == label].mean(dim=0) for label in new])
-
-    def _freeze(self) -> None:
-        super()._freeze()
-        self.network.head.freeze_old()
+    parts: ClassVar[tuple[type[Part], ...]] = (Imprint, FreezeOldRows)
 
     def loss(self, now: Output, before: Output | None, labels: Tensor, known: int) -> Tensor:
         if before is None:
@@ -62,9 +67,10 @@ class LUCIR(ReplayMethod):
 
     def _lucir_loss(self, now: Output, before: Output, labels: Tensor, strength: float) -> Tensor:
         terms = {"ranking": self.ranking, "margin": self.margin, "negatives": self.negatives}
-        return lucir_loss(now, before, labels, self._cosine().scale, strength=strength, **terms)  # type: ignore[arg-type]
+        return lucir_loss(now, before, labels, self.cosine_head().scale, strength=strength, **terms)  # type: ignore[arg-type]
 
-    def _cosine(self) -> CosineHead:
+    def cosine_head(self) -> CosineHead:
+        """Return the head of the network that is being trained."""
         return cast(CosineHead, self.network.head)
 
 

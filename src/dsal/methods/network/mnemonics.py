@@ -3,18 +3,68 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 from torch.optim import SGD
 
-from dsal.data.samples import ImageData, Samples
+from dsal.data.samples import ImageData, Samples, joined
 from dsal.methods.contract import Phase
 from dsal.methods.network.kit.exemplars import Exemplars
+from dsal.methods.network.kit.replay import Herded
 from dsal.methods.network.lucir import LUCIR
 from dsal.training.fit import augmented
 from dsal.training.sample import seed_of
+
+
+class LearnedPixels(Herded):
+    """Exemplars in float32; those of new classes are optimised after they were chosen."""
+
+    def room(self) -> Exemplars:
+        options = cast(Mnemonics, self.method)
+        return Exemplars(options.exemplars_per_class, options.exemplar_bytes, learned=True)
+
+    def kept(self, phase: Phase) -> None:
+        data, method = self.exemplars.data, cast(Mnemonics, self.method)
+        if data is None or not method.pixel_epochs or not method.pixel_lr:
+            return
+        old = data.take(torch.nonzero(data.labels < method.classes_seen).flatten())
+        samples = joined([phase.samples, old]) if len(old) else phase.samples
+        self._learn_pixels(data, samples, phase.index)
+
+    def _learn_pixels(self, kept: ImageData, samples: Samples, phase: int) -> None:
+        """Optimise the exemplars of new classes."""
+        method, device = cast(Mnemonics, self.method), self.method.torch_device
+        network = self.method.network.eval().requires_grad_(False)
+        known = method.classes_seen
+        new = kept.labels >= known
+        images, targets = kept.images[new].to(device), (kept.labels[new] - known).to(device)
+        pixels = network.normalise(images).requires_grad_(True)
+        optimiser = SGD([pixels], method.pixel_lr, 0.9, weight_decay=5e-4)
+        old = kept.take(torch.nonzero(~new).flatten())
+        old_means = class_means(self.method.features_of(old), old.labels.to(device)) if len(old) else None
+        recipe, seed = method.recipe(method.pixel_epochs, len(samples)), seed_of(method.seed, 700_000 + phase)
+        for epoch in range(method.pixel_epochs):
+            generator = torch.Generator().manual_seed(seed_of(seed, epoch))
+            order = torch.randperm(len(samples), generator=generator).to(samples.labels.device)
+            for batch, labels in samples.batches(recipe.batch_size, order):
+                with torch.no_grad():
+                    x = network.normalise(augmented(batch.to(device), recipe, generator))
+                    features = network.features(x)[0]
+                means = class_means(network.features(pixels)[0], targets)
+                loss = nearest_mean_loss(
+                    features, labels.to(device), means if old_means is None else torch.cat([old_means, means])
+                )
+                optimiser.zero_grad()
+                loss.backward()
+                optimiser.step()
+        network.requires_grad_(True)
+        values = (pixels.detach() * network.pixel_std + network.pixel_mean) * 255
+        changed = kept.images.clone()
+        changed[new] = values.clamp(0, 255).cpu()
+        method.exemplars.store(changed, kept.labels)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -41,44 +91,7 @@ class Mnemonics(LUCIR):
     pixel_epochs: int = 1
     pixel_lr: float = 1e-5
 
-    def _memory(self) -> Exemplars:
-        return Exemplars(self.exemplars_per_class, self.exemplar_bytes, learned=True)
-
-    def _keep(self, phase: Phase) -> None:
-        samples = self._with_exemplars(phase)
-        super()._keep(phase)
-        if self.exemplars.data is not None and self.pixel_epochs and self.pixel_lr:
-            self._learn_pixels(self.exemplars.data, samples, phase.index)
-
-    def _learn_pixels(self, kept: ImageData, samples: Samples, phase: int) -> None:
-        """Optimise the exemplars of new classes."""
-        network = self.network.eval().requires_grad_(False)
-        new = kept.labels >= self._classes
-        images, targets = kept.images[new].to(self._device), (kept.labels[new] - self._classes).to(self._device)
-        pixels = network.normalise(images).requires_grad_(True)
-        optimiser = SGD([pixels], self.pixel_lr, 0.9, weight_decay=5e-4)
-        old = kept.take(torch.nonzero(~new).flatten())
-        known = class_means(self.features_of(old), old.labels.to(self._device)) if len(old) else None
-        recipe, seed = self._recipe(self.pixel_epochs, len(samples)), seed_of(self.seed, 700_000 + phase)
-        for epoch in range(self.pixel_epochs):
-            generator = torch.Generator().manual_seed(seed_of(seed, epoch))
-            order = torch.randperm(len(samples), generator=generator).to(samples.labels.device)
-            for batch, labels in samples.batches(recipe.batch_size, order):
-                with torch.no_grad():
-                    x = network.normalise(augmented(batch.to(self._device), recipe, generator))
-                    features = network.features(x)[0]
-                means = class_means(network.features(pixels)[0], targets)
-                loss = nearest_mean_loss(
-                    features, labels.to(self._device), means if known is None else torch.cat([known, means])
-                )
-                optimiser.zero_grad()
-                loss.backward()
-                optimiser.step()
-        network.requires_grad_(True)
-        values = (pixels.detach() * network.pixel_std + network.pixel_mean) * 255
-        changed = kept.images.clone()
-        changed[new] = values.clamp(0, 255).cpu()
-        self.exemplars.store(changed, kept.labels)
+    policy = LearnedPixels
 
 
 def class_means(features: Tensor, labels: Tensor) -> Tensor:

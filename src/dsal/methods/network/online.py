@@ -18,10 +18,11 @@ from dsal.methods.network.kit.bandit import Exp3
 from dsal.methods.network.kit.growing_network import GrowingNetwork, Output
 from dsal.methods.network.kit.heads import CosineHead
 from dsal.methods.network.kit.losses import distillation
+from dsal.methods.network.kit.network_method import NetworkMethod
+from dsal.methods.network.kit.part import Part, prefixed, unprefixed
 from dsal.methods.network.kit.splits import Split, balanced_split
 from dsal.methods.network.kit.stages import Stage
 from dsal.methods.network.lucir import LUCIR
-from dsal.training.fit import Batch, Forward
 from dsal.training.sample import seed_of
 
 
@@ -31,6 +32,71 @@ class Arm(NamedTuple):
     features: float  # weight of the less-forget term: stability of features
     logits: float  # weight of the distillation of scores: stability of predictions
     lr: float  # learning rate: plasticity
+
+
+class Trials(Part):
+    """The trials before a phase is trained: a bandit, the arm in use, and the copy of the network being tried."""
+
+    def __init__(self, method: NetworkMethod) -> None:
+        super().__init__(method)
+        self.options = cast(OnlineLUCIR, method)
+        self.arm = 0
+        self.trial: GrowingNetwork | None = None
+        self.bandit: Exp3 = self._new_bandit()
+
+    def _new_bandit(self) -> Exp3:
+        return Exp3(len(self.options.arms), self.options.exploration)
+
+    def begin(self, phase: Phase) -> None:
+        self.bandit, self.arm = self._new_bandit(), 0
+        if self.count(phase):
+            self._draw(0, phase)
+
+    def count(self, phase: Phase) -> int:
+        """Return the number of trials before a phase is trained."""
+        options = self.options
+        useful = bool(self.method.classes_seen) and len(options.arms) > 1 and options.draw_epochs
+        return options.draws if useful and self.split(phase) is not None else 0
+
+    def split(self, phase: Phase) -> Split | None:
+        """Return images to try an arm on and to compute its reward on; None if nothing can be held out."""
+        seed = seed_of(self.method.seed, 400_000 + phase.index)
+        return balanced_split(phase.samples, self.method.exemplars.data, self.options.held_out, seed)
+
+    def _draw(self, number: int, phase: Phase) -> None:
+        generator = torch.Generator().manual_seed(seed_of(self.method.seed, 10_000 * phase.index + number))
+        self.arm = self.bandit.draw(generator)
+        self.trial = copy.deepcopy(self.method.network)
+
+    def begin_stage(self, number: int, phase: Phase) -> None:
+        trials, split = self.count(phase), self.split(phase) if self.trial is not None else None
+        if split is None or number > trials:
+            return
+        self.bandit.reward(self.arm, self._accuracy(split))
+        if number < trials:
+            self._draw(number, phase)
+        else:
+            self.trial, self.arm = None, self.bandit.best
+
+    @torch.no_grad()
+    def _accuracy(self, split: Split) -> float:
+        if self.trial is None:
+            raise ValueError("no arm is being tried")
+        network, hits = self.trial.eval(), 0
+        for images, labels in split.held_out.batches(500):
+            predicted = network(network.normalise(images.to(self.method.torch_device))).logits.argmax(1).cpu()
+            hits += int((predicted == labels.cpu()).sum())
+        return hits / len(split.held_out)
+
+    def state(self) -> dict[str, Tensor]:
+        trial = {} if self.trial is None else prefixed("trial", self.trial.state_dict())
+        return {"bandit": self.bandit.weights.clone(), "arm": torch.tensor(self.arm), **trial}
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        self.bandit.weights, self.arm = tensors["bandit"].cpu(), int(tensors["arm"])
+        if weights := unprefixed("trial", tensors):
+            self.trial = copy.deepcopy(self.method.network)
+            self.trial.load_state_dict(weights)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -69,81 +135,37 @@ class OnlineLUCIR(LUCIR):
     exploration: float = 0.1
     held_out: float = 0.1
 
+    parts = (*LUCIR.parts, Trials)
+
     def __post_init__(self) -> None:
-        super().__post_init__()
         rates = self.rates or (self.lr,)
         self.arms = [Arm(*values) for values in product(self.feature_weights, self.logit_weights, rates)]
         if not self.arms or min(self.draws, self.draw_epochs) < 0:
             raise InputError("feature_weights and logit_weights must not be empty, draws and draw_epochs 0 or more")
-        self._bandit = Exp3(len(self.arms), self.exploration)
-        self._arm = 0
-        self._trial: GrowingNetwork | None = None
+        super().__post_init__()
 
     @property
     def arm(self) -> Arm:
         """The arm the network is being trained with, or was in the last phase."""
-        return self.arms[self._arm]
+        return self.arms[self.part(Trials).arm]
 
-    def _begin(self, phase: Phase) -> None:
-        super()._begin(phase)
-        self._bandit, self._arm = Exp3(len(self.arms), self.exploration), 0
-        if self._tries(phase):
-            self._draw(0, phase)
-
-    def _tries(self, phase: Phase) -> int:
-        """Return the number of trials before a phase is trained."""
-        useful = bool(self._classes) and len(self.arms) > 1 and self.draw_epochs
-        return self.draws if useful and self._split(phase) is not None else 0
-
-    def _split(self, phase: Phase) -> Split | None:
-        seed = seed_of(self.seed, 400_000 + phase.index)
-        return balanced_split(phase.samples, self.exemplars.data, self.held_out, seed)
-
-    def _draw(self, number: int, phase: Phase) -> None:
-        generator = torch.Generator().manual_seed(seed_of(self.seed, 10_000 * phase.index + number))
-        self._arm = self._bandit.draw(generator)
-        self._trial = copy.deepcopy(self.network)
-
-    def _begin_stage(self, number: int, phase: Phase) -> None:
-        tries, split = self._tries(phase), self._split(phase) if self._trial is not None else None
-        if split is None or number > tries:
-            return
-        self._bandit.reward(self._arm, self._trial_accuracy(split))
-        if number < tries:
-            self._draw(number, phase)
-        else:
-            self._trial, self._arm = None, self._bandit.best
-
-    @torch.no_grad()
-    def _trial_accuracy(self, split: Split) -> float:
-        if self._trial is None:
-            raise ValueError("no arm is being tried")
-        network, hits = self._trial.eval(), 0
-        for images, labels in split.held_out.batches(500):
-            predicted = network(network.normalise(images.to(self._device))).logits.argmax(1).cpu()
-            hits += int((predicted == labels.cpu()).sum())
-        return hits / len(split.held_out)
-
-    def _stage(self, number: int, phase: Phase, epochs: int) -> Stage | None:
-        tries = self._tries(phase)
-        split, trial = self._split(phase), self._trial
-        if number < tries and split is not None and trial is not None:
-            head = self._cosine()
+    def stage(self, number: int, phase: Phase, epochs: int) -> Stage | None:
+        trials = self.part(Trials)
+        count, split, trial = trials.count(phase), trials.split(phase), trials.trial
+        if number < count and split is not None and trial is not None:
+            head = self.cosine_head()
             trained = nn.ModuleList([trial.body, nn.ParameterList([head.weights[-1], head.scale])])
             return Stage(
                 self.draw_epochs,
                 split.training,
-                loss=partial(self._trial_loss, self._classes),
+                loss=partial(self.batch_loss, known=self.classes_seen),
                 module=trial,
                 trained=trained,
                 recipe={"lr": self.arm.lr},
             )
-        if number == tries and self._classes:
-            return Stage(epochs, self._with_exemplars(phase), recipe={"lr": self.arm.lr})
-        return super()._stage(number - tries, phase, epochs)
-
-    def _trial_loss(self, known: int, forward: Forward, batch: Batch) -> tuple[Tensor, int]:
-        return self._batch_loss(forward, batch, known)
+        if number == count and self.classes_seen:
+            return Stage(epochs, self.memory.with_exemplars(phase), recipe={"lr": self.arm.lr})
+        return super().stage(number - count, phase, epochs)
 
     def loss(self, now: Output, before: Output | None, labels: Tensor, known: int) -> Tensor:
         if before is None:
@@ -153,21 +175,9 @@ class OnlineLUCIR(LUCIR):
             return loss
         return loss + self.arm.logits * scaled_divergence(now.logits[:, :known], before.logits, self.temperature)
 
-    def _cosine(self) -> CosineHead:
-        return cast(CosineHead, (self.network if self._trial is None else self._trial).head)
-
-    def _extra(self) -> dict[str, Tensor]:
-        own = {**super()._extra(), "bandit": self._bandit.weights.clone(), "arm": torch.tensor(self._arm)}
-        if self._trial is not None:
-            own |= {f"trial.{name}": value for name, value in self._trial.state_dict().items()}
-        return own
-
-    def _restore_extra(self, extra: dict[str, Tensor]) -> None:
-        self._bandit.weights, self._arm = extra["bandit"].cpu(), int(extra["arm"])
-        trial = {name.removeprefix("trial."): value for name, value in extra.items() if name.startswith("trial.")}
-        if trial:
-            self._trial = copy.deepcopy(self.network)
-            self._trial.load_state_dict(trial)
+    def cosine_head(self) -> CosineHead:
+        trial = self.part(Trials).trial
+        return cast(CosineHead, (self.network if trial is None else trial).head)
 
 
 def scaled_divergence(logits: Tensor, old: Tensor, temperature: float) -> Tensor:

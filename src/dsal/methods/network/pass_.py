@@ -12,10 +12,34 @@ from torch.nn import functional
 from dsal.errors import InputError
 from dsal.methods.contract import Phase
 from dsal.methods.network.kit.growing_network import Output
-from dsal.methods.network.kit.prototypes import PrototypeMethod, covariance
+from dsal.methods.network.kit.network_method import NetworkMethod
+from dsal.methods.network.kit.prototypes import PrototypeMethod, Prototypes, covariance
 from dsal.training.fit import Batch
 
 TURNS = 4
+
+
+class NoisyPrototypes(Prototypes):
+    """Prototypes, and the radius r of the noise around them, measured in phase 0."""
+
+    def __init__(self, method: NetworkMethod) -> None:
+        super().__init__(method)
+        self.radius = torch.zeros((), device=method.torch_device)
+
+    def check(self, phase: Phase) -> None:
+        height, width = next(iter(phase.samples.batches(1)))[0].shape[2:]
+        if height != width:
+            raise InputError(f"PASS rotates images by 90 degrees: they must be square, got {height} x {width}")
+
+    def measure(self, groups: list[Tensor]) -> None:
+        if not self.method.classes_seen:
+            self.radius = torch.stack([covariance(rows).diagonal().mean() for rows in groups]).mean().sqrt()
+
+    def measured(self) -> dict[str, Tensor]:
+        return {"radius": self.radius}
+
+    def restore_measured(self, tensors: dict[str, Tensor]) -> None:
+        self.radius = tensors["radius"]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -37,51 +61,32 @@ class PASS(PrototypeMethod):
     name = "pass"
     title = "PASS"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._radius = torch.zeros((), device=self._device)
+    parts = (NoisyPrototypes,)
 
-    def _head_options(self) -> dict[str, Any]:
+    def head_options(self) -> dict[str, Any]:
         return {"outputs": TURNS}
 
-    def _begin_phase(self, phase: Phase) -> int:
-        height, width = next(iter(phase.samples.batches(1)))[0].shape[2:]
-        if height != width:
-            raise InputError(f"PASS rotates images by 90 degrees: they must be square, got {height} x {width}")
-        return super()._begin_phase(phase)
-
-    def _inputs(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        x, labels = super()._inputs(batch)
+    def inputs_of(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        x, labels = super().inputs_of(batch)
         rotated = torch.cat([torch.rot90(x, turn, dims=(2, 3)) for turn in range(TURNS)])
         return rotated.contiguous(memory_format=torch.channels_last), turned_labels(labels)
 
-    def _replayed(self, drawn: Tensor, generator: Generator) -> Tensor:
-        prototypes = self._prototypes[drawn]
+    def replayed(self, drawn: Tensor, generator: Generator) -> Tensor:
+        prototypes = self.prototypes[drawn]
         noise = torch.randn(prototypes.shape, generator=generator).to(prototypes)  # e
-        logits = self.network.head(prototypes + self._radius * noise)
+        logits = self.network.head(prototypes + self.part(NoisyPrototypes).radius * noise)
         return functional.cross_entropy(logits / self.temperature, TURNS * drawn)
 
-    def _measure(self, groups: list[Tensor]) -> None:
-        if not self._classes:
-            self._radius = torch.stack([covariance(rows).diagonal().mean() for rows in groups]).mean().sqrt()
-
-    def _scores(self, images: Tensor, output: Output) -> Tensor:
+    def scores_of(self, images: Tensor, output: Output) -> Tensor:
         return output.logits[:, ::TURNS]
 
-    def _adopt(self, weight: Tensor, bias: Tensor) -> bool:
-        head = self._linear()
+    def adopt(self, weight: Tensor, bias: Tensor) -> bool:
+        head = self.linear_head()
         if head.groups == [len(weight)]:
             with torch.no_grad():
                 head.weights[0][::TURNS] = self.temperature * weight
                 head.biases[0][::TURNS] = self.temperature * bias
         return False  # the outputs of rotated images are untrained
-
-    def _extra(self) -> dict[str, Tensor]:
-        return {**super()._extra(), "radius": self._radius}
-
-    def _restore_extra(self, extra: dict[str, Tensor]) -> None:
-        super()._restore_extra(extra)
-        self._radius = extra["radius"]
 
 
 def turned_labels(labels: Tensor) -> Tensor:

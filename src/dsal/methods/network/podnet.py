@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from sklearn.cluster import KMeans
@@ -15,9 +15,31 @@ from dsal.methods.contract import Phase
 from dsal.methods.network.kit.growing_network import Output
 from dsal.methods.network.kit.heads import ProxyHead
 from dsal.methods.network.kit.losses import less_forget, nca, pod_spatial
+from dsal.methods.network.kit.part import FreezeOldRows, Part
 from dsal.methods.network.kit.replay import ReplayMethod
 from dsal.methods.network.kit.stages import Stage
 from dsal.training.fit import Batch, Forward
+
+
+class ImprintProxies(Part):
+    """From phase 1 on, the proxies of new classes start as k-means centres; see :class:`~.lucir.Imprint`."""
+
+    def begin(self, phase: Phase) -> None:
+        if not self.method.classes_seen:
+            return
+        head, labels = cast(ProxyHead, self.method.network.head), phase.samples.labels.cpu()
+        rows = functional.normalize(self.method.features_of(phase.samples)).cpu()
+        new = range(head.classes - head.groups[-1], head.classes)
+        centres = [_centres(rows[labels == label], head.proxies, self.method.seed) for label in new]
+        head.imprint(torch.cat(centres).to(self.method.torch_device))
+
+
+class BalancedSet(Part):
+    """Exemplars of new classes are chosen before the proxies are tuned on those of all classes."""
+
+    def begin_stage(self, number: int, phase: Phase) -> None:
+        if number == 1:
+            self.method.memory.keep(phase)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -52,39 +74,23 @@ class PODNet(ReplayMethod):
 
     head = "proxies"
     has_teacher = True
+    parts: ClassVar[tuple[type[Part], ...]] = (ImprintProxies, FreezeOldRows, BalancedSet)
 
-    def _head_options(self) -> dict[str, Any]:
+    def head_options(self) -> dict[str, Any]:
         return {"proxies": self.proxies}
-
-    def _begin(self, phase: Phase) -> None:
-        if not self._classes:  # the features of an untrained network all point in the same direction
-            return
-        head = cast(ProxyHead, self.network.head)
-        rows = functional.normalize(self.features_of(phase.samples)).cpu()
-        new = range(head.classes - head.groups[-1], head.classes)
-        centres = [_centres(rows[phase.samples.labels.cpu() == label], self.proxies, self.seed) for label in new]
-        head.imprint(torch.cat(centres).to(self._device))
-
-    def _freeze(self) -> None:
-        super()._freeze()
-        self.network.head.freeze_old()
 
     def loss(self, now: Output, before: Output | None, labels: Tensor, known: int) -> Tensor:
         if before is None:
             return nca(now.logits, labels)
         return podnet_loss(now, before, labels, self.spatial, self.flat)
 
-    def _begin_stage(self, number: int, phase: Phase) -> None:
-        if number == 1:
-            self._keep(phase)
-
-    def _stage(self, number: int, phase: Phase, epochs: int) -> Stage | None:
+    def stage(self, number: int, phase: Phase, epochs: int) -> Stage | None:
         balanced = self.exemplars.data
-        if number == 1 and self._classes and balanced is not None:
+        if number == 1 and self.classes_seen and balanced is not None:
             recipe = {"lr": self.tune_lr, "milestones": (1.0,)}  # a constant learning rate
             head = self.network.head
             return Stage(self.tune_epochs, balanced, loss=self._tuning_loss, trained=head.weights, recipe=recipe)
-        return super()._stage(number, phase, epochs)
+        return super().stage(number, phase, epochs)
 
     def _tuning_loss(self, forward: Forward, batch: Batch) -> tuple[Tensor, int]:
         self.network.body.eval()

@@ -9,9 +9,64 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dsal.methods.contract import Phase
-from dsal.methods.network.ewc import EWC
+from dsal.methods.network.ewc import EWC, Importance
+from dsal.methods.network.kit.network_method import NetworkMethod
+from dsal.methods.network.kit.part import unprefixed
 
 IN, OUT = "in", "out"
+
+
+class RotatedImportance(Importance):
+    """The importance of convolutions in coordinates that change with every phase."""
+
+    def __init__(self, method: NetworkMethod) -> None:
+        super().__init__(method)
+        self.rotations: dict[str, tuple[Tensor, Tensor]] = {}  # U_in (in, in) and U_out (out, out) by parameter
+
+    def turn(self, phase: Phase) -> None:
+        before, self.rotations = self.rotations, self.rotations_of(phase)
+        for name, (old_in, old_out) in before.items():
+            new_in, new_out = self.rotations[name]
+            self.importance[name] = carried(self.importance[name], old_in.T @ new_in, old_out.T @ new_out)
+
+    def turned(self, name: str, values: Tensor) -> Tensor:
+        return rotated(values, *self.rotations[name]) if name in self.rotations else values
+
+    def rotations_of(self, phase: Phase) -> dict[str, tuple[Tensor, Tensor]]:
+        """Return U_in and U_out of every convolution, at the end of a phase."""
+        network, device = self.method.network.eval(), self.method.torch_device
+        convolutions = {name: own for name, own in network.named_modules() if isinstance(own, nn.Conv2d)}
+        layers = {f"{name}.weight": own for name, own in convolutions.items() if own.groups == 1}
+        sums: dict[tuple[str, str], Tensor] = {}
+        seen: dict[str, tuple[Tensor, Tensor]] = {}  # input and output of a layer
+
+        def record(name: str) -> torch.utils.hooks.RemovableHandle:
+            return layers[name].register_forward_hook(lambda _, x, y: seen.update({name: (x[0], y)}))
+
+        hooks = [record(name) for name in layers]
+        try:
+            for images, labels in phase.samples.batches(self.options.fisher_batch):
+                logits = network(network.normalise(images.to(device))).logits
+                loss = functional.cross_entropy(logits, labels.to(device), reduction="sum")
+                gradients = torch.autograd.grad(loss, [seen[name][1] for name in layers])
+                for name, gradient in zip(layers, gradients, strict=True):
+                    for side, maps in ((IN, seen[name][0]), (OUT, gradient)):
+                        rows = maps.detach().transpose(0, 1).flatten(1).double()  # (channels, positions)
+                        sums[name, side] = rows @ rows.T + sums.get((name, side), 0.0)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        # in the layout that a restored state has: another one would be rounded differently
+        bases = {key: torch.linalg.eigh(total).eigenvectors.float().contiguous() for key, total in sums.items()}
+        return {name: (bases[name, IN], bases[name, OUT]) for name in layers}
+
+    def turned_state(self) -> dict[str, Tensor]:
+        both = {IN: 0, OUT: 1}
+        return {f"{side}.{name}": us[at] for name, us in self.rotations.items() for side, at in both.items()}
+
+    def restore_turned(self, tensors: dict[str, Tensor]) -> None:
+        ins, outs = unprefixed(IN, tensors), unprefixed(OUT, tensors)
+        self.rotations = {name: (u, outs[name]) for name, u in ins.items()}
 
 
 @dataclass(kw_only=True, eq=False)
@@ -39,57 +94,7 @@ class REWC(EWC):
 
     clip: float = 1e-2
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._rotations: dict[str, tuple[Tensor, Tensor]] = {}  # U_in (in, in) and U_out (out, out) by parameter
-
-    def _end(self, phase: Phase) -> None:
-        before, self._rotations = self._rotations, self._rotations_of(phase)
-        for name, (old_in, old_out) in before.items():
-            new_in, new_out = self._rotations[name]
-            self._importance[name] = carried(self._importance[name], old_in.T @ new_in, old_out.T @ new_out)
-        super()._end(phase)
-
-    def _turned(self, name: str, values: Tensor) -> Tensor:
-        return rotated(values, *self._rotations[name]) if name in self._rotations else values
-
-    def _rotations_of(self, phase: Phase) -> dict[str, tuple[Tensor, Tensor]]:
-        """Return U_in and U_out of every convolution, at the end of a phase."""
-        network = self.network.eval()
-        convolutions = {name: own for name, own in network.named_modules() if isinstance(own, nn.Conv2d)}
-        layers = {f"{name}.weight": own for name, own in convolutions.items() if own.groups == 1}
-        sums: dict[tuple[str, str], Tensor] = {}
-        seen: dict[str, tuple[Tensor, Tensor]] = {}  # input and output of a layer
-
-        def record(name: str) -> torch.utils.hooks.RemovableHandle:
-            return layers[name].register_forward_hook(lambda _, x, y: seen.update({name: (x[0], y)}))
-
-        hooks = [record(name) for name in layers]
-        try:
-            for images, labels in phase.samples.batches(self.fisher_batch):
-                logits = network(network.normalise(images.to(self._device))).logits
-                loss = functional.cross_entropy(logits, labels.to(self._device), reduction="sum")
-                gradients = torch.autograd.grad(loss, [seen[name][1] for name in layers])
-                for name, gradient in zip(layers, gradients, strict=True):
-                    for side, maps in ((IN, seen[name][0]), (OUT, gradient)):
-                        rows = maps.detach().transpose(0, 1).flatten(1).double()  # (channels, positions)
-                        sums[name, side] = rows @ rows.T + sums.get((name, side), 0.0)
-        finally:
-            for hook in hooks:
-                hook.remove()
-        # in the layout that a restored state has: another one would be rounded differently
-        bases = {key: torch.linalg.eigh(total).eigenvectors.float().contiguous() for key, total in sums.items()}
-        return {name: (bases[name, IN], bases[name, OUT]) for name in layers}
-
-    def _extra(self) -> dict[str, Tensor]:
-        both = {IN: 0, OUT: 1}
-        kept = {f"{side}.{name}": us[at] for name, us in self._rotations.items() for side, at in both.items()}
-        return {**super()._extra(), **kept}
-
-    def _restore_extra(self, extra: dict[str, Tensor]) -> None:
-        super()._restore_extra(extra)
-        names = [name.removeprefix(f"{IN}.") for name in extra if name.startswith(f"{IN}.")]
-        self._rotations = {name: (extra[f"{IN}.{name}"], extra[f"{OUT}.{name}"]) for name in names}
+    parts = (RotatedImportance,)
 
 
 def rotated(weights: Tensor, u_in: Tensor, u_out: Tensor) -> Tensor:

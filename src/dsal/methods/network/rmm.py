@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from dsal.base.progress import Progress
-from dsal.data.samples import Samples
 from dsal.errors import InputError
 from dsal.methods.contract import Phase
 from dsal.methods.network.aanets import PODNetAANets
 from dsal.methods.network.icarl import ICaRL
+from dsal.methods.network.kit.network_method import NetworkMethod
+from dsal.methods.network.kit.part import prefixed, unprefixed
 from dsal.methods.network.kit.policy import Action, Policy, learn_policy, tilted
-from dsal.methods.network.kit.replay import ReplayMethod
+from dsal.methods.network.kit.replay import Herded, ReplayMethod
 from dsal.training.sample import seed_of
 
 PUBLISHED = {
@@ -29,8 +28,8 @@ PUBLISHED = {
 
 
 @dataclass(kw_only=True, eq=False)
-class RMM(ReplayMethod):
-    """A memory that trades room for new images against exemplars, by two actions per phase.
+class RMM:
+    """Options of a memory that trades room for new images against exemplars, by two actions per phase.
 
     The memory of a phase has room for the exemplars of the underlying method and for all new images. Of the room for
     ``phase_images`` new ones, a fraction m goes to exemplars: memory holds exemplars_per_class * classes +
@@ -59,88 +58,96 @@ class RMM(ReplayMethod):
     phase_images: int = 5000
     episodes: int = 60
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        shares, tilts = self.memory_shares, self.class_shares
+
+class ManagedMemory(Herded):
+    """The memory of RMM: its actions decide on what a phase is trained on, and what it keeps; see :class:`RMM`."""
+
+    def __init__(self, method: NetworkMethod) -> None:
+        super().__init__(method)
+        self.options = options = cast(_Options, method)
+        shares, tilts = options.memory_shares, options.class_shares
         if not shares or not tilts or not all(0 <= m < 1 for m in shares) or not all(-1 <= c <= 1 for c in tilts):
             raise InputError(f"memory_shares must be in [0, 1) and class_shares in [-1, 1], got {shares} and {tilts}")
-        if self.phase_images < 0 or self.episodes < 1:
+        if options.phase_images < 0 or options.episodes < 1:
             raise InputError("phase_images must be 0 or more and episodes 1 or more")
-        self._policy: Policy | None = None
+        self.learned: Policy | None = None
 
     def action(self, phase: int, known: int, new: int) -> Action:
         """Return m and c of a phase with ``new`` classes after ``known`` ones; in phase 0, the listed values."""
-        if self._policy is not None and known:
-            return self._policy.best(known, new, self.exemplars_per_class * known, self.phase_images)
-        m, c = (values[min(phase, len(values) - 1)] for values in (self.memory_shares, self.class_shares))
+        if self.learned is not None and known:
+            return self.learned.best(known, new, self.options.exemplars_per_class * known, self.options.phase_images)
+        m, c = (
+            values[min(phase, len(values) - 1)] for values in (self.options.memory_shares, self.options.class_shares)
+        )
         return Action(m, c)
 
-    def room(self, share: float, classes: int) -> int:
+    def per_class(self, share: float, classes: int) -> int:
         """Return the number of exemplars per class if a fraction m of the room for new images goes to exemplars."""
-        return (self.exemplars_per_class * classes + int(share * self.phase_images)) // classes
-
-    def _begin(self, phase: Phase) -> None:
-        super()._begin(phase)
-        if self._classes:  # m may be smaller than in the previous phase: make room for new images
-            self.exemplars.cut(self.room(self._now(phase).memory, self._classes))
+        return (self.options.exemplars_per_class * classes + int(share * self.options.phase_images)) // classes
 
     def _now(self, phase: Phase) -> Action:
-        return self.action(phase.index, self._classes, len(phase.classes))
+        return self.action(phase.index, self.method.classes_seen, len(phase.classes))
 
-    def _steps(self, phase: Phase) -> Iterator[Progress]:
-        return super()._steps(replace(phase, samples=self._used(phase)))
-
-    def _used(self, phase: Phase) -> Samples:
-        """Return a fraction 1 - m of the images of each class of a phase; all of them in phase 0."""
-        fraction = self._now(phase).memory if self._classes else 0.0  # m
+    def used(self, phase: Phase) -> Phase:
+        """Return the phase with a fraction 1 - m of the images of each class; with all of them in phase 0."""
+        fraction = self._now(phase).memory if self.method.classes_seen else 0.0  # m
         if not fraction:
-            return phase.samples
+            return phase
         labels = phase.samples.labels.cpu()
-        generator = torch.Generator().manual_seed(seed_of(self.seed, 900_000 + phase.index))
+        generator = torch.Generator().manual_seed(seed_of(self.method.seed, 900_000 + phase.index))
         order = torch.randperm(len(labels), generator=generator)
         rows = []
         for label in labels.unique():
             own = order[labels[order] == label]
             rows.append(own[: max(1, round((1 - fraction) * len(own)))])
-        return phase.samples.take(torch.cat(rows).sort().values.to(phase.samples.labels.device))
+        chosen = torch.cat(rows).sort().values.to(phase.samples.labels.device)
+        return replace(phase, samples=phase.samples.take(chosen))
 
-    def _exemplar_counts(self, phase: Phase) -> dict[int, int | None]:
-        action, classes = self._now(phase), self.network.head.classes
-        each = self.room(action.memory, classes)
+    def begin(self, phase: Phase) -> None:
+        known = self.method.classes_seen
+        if known:  # m may be smaller than in the previous phase: make room for new images
+            self.exemplars.cut(self.per_class(self._now(phase).memory, known))
+
+    def counts(self, phase: Phase) -> dict[int, int | None]:
+        action, classes = self._now(phase), self.method.network.head.classes
+        each = self.per_class(action.memory, classes)
         self.exemplars.cut(each)
-        counts = tilted(each, self._class_losses(phase) if action.tilt else {}, action.tilt)
-        self.exemplars.per_class = max([each, *counts.values()])
-        return {label: counts.get(label, each) for label in phase.classes}
+        chosen = tilted(each, self._class_losses(phase) if action.tilt else {}, action.tilt)
+        self.exemplars.per_class = max([each, *chosen.values()])
+        return {label: chosen.get(label, each) for label in phase.classes}
 
     def _class_losses(self, phase: Phase) -> dict[int, float]:
         """Return the mean cross-entropy of the images of each class."""
         losses, labels = [], []
-        for _, output, own in self._read(phase.samples):
+        for _, output, own in self.method.read(phase.samples):
             losses.append(functional.cross_entropy(output.logits, own, reduction="none").cpu())
             labels.append(own.cpu())
         values, classes = torch.cat(losses), torch.cat(labels)
         return {label: float(values[classes == label].mean()) for label in phase.classes}
 
-    def _end(self, phase: Phase) -> None:
-        super()._end(phase)
-        if self.actions == "learned" and not self._classes:
-            features = functional.normalize(self.features_of(phase.samples)).cpu()
-            self._policy = learn_policy(
-                features, phase.samples.labels.cpu(), self.exemplars_per_class, self.episodes, self.seed
+    def end(self, phase: Phase) -> None:
+        options = self.options
+        if options.actions == "learned" and not self.method.classes_seen:
+            features = functional.normalize(self.method.features_of(phase.samples)).cpu()
+            labels = phase.samples.labels.cpu()
+            self.learned = learn_policy(
+                features, labels, options.exemplars_per_class, options.episodes, self.method.seed
             )
 
-    def _extra(self) -> dict[str, Tensor]:
-        own = {} if self._policy is None else {f"policy.{k}": v for k, v in self._policy.state_dict().items()}
-        return {**super()._extra(), **own, "per_class": torch.tensor(self.exemplars.per_class)}
+    def state(self) -> dict[str, Tensor]:
+        own = {} if self.learned is None else prefixed("policy", self.learned.state_dict())
+        return {**own, "per_class": torch.tensor(self.exemplars.per_class)}
 
-    def _restore_extra(self, extra: dict[str, Tensor]) -> None:
-        own = {k.removeprefix("policy."): v.cpu() for k, v in extra.items() if k.startswith("policy.")}
-        if own:
-            self._policy = Policy()
-            self._policy.load_state_dict(own)
-        if "per_class" in extra:
-            self.exemplars.per_class = int(extra["per_class"])
-        super()._restore_extra({k: v for k, v in extra.items() if k != "per_class" and not k.startswith("policy.")})
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        if weights := unprefixed("policy", tensors):
+            self.learned = Policy()
+            self.learned.load_state_dict({name: value.cpu() for name, value in weights.items()})
+        if "per_class" in tensors:
+            self.exemplars.per_class = int(tensors["per_class"])
+
+
+class _Options(RMM, ReplayMethod):
+    """The options that :class:`ManagedMemory` reads."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -149,6 +156,8 @@ class ICaRLRMM(RMM, ICaRL):
 
     name = "icarl-rmm"
     title = "iCaRL + RMM"
+
+    policy = ManagedMemory
 
     class_shares: tuple[float, ...] = (0.0, 0.0, 0.1, 0.1, 0.1, 0.0)
 
@@ -159,3 +168,5 @@ class PODNetAANetsRMM(RMM, PODNetAANets):
 
     name = "rmm"
     title = "RMM"
+
+    policy = ManagedMemory

@@ -13,7 +13,8 @@ from dsal.errors import InputError
 from dsal.methods.contract import Phase
 from dsal.methods.network.kit.growing_network import GrowingNetwork, Output
 from dsal.methods.network.kit.losses import nearest_prototype
-from dsal.methods.network.kit.prototypes import PrototypeMethod
+from dsal.methods.network.kit.part import Part
+from dsal.methods.network.kit.prototypes import PrototypeMethod, Prototypes
 
 
 class AdaptedConv2d(nn.Module):
@@ -44,6 +45,26 @@ class AdaptedConv2d(nn.Module):
         self.adapter.zero_()
 
 
+class Adapters(Part):
+    """Adapters from phase 1 on: they alone learn, and are folded into the network at the end of a phase."""
+
+    def shape(self, network: GrowingNetwork) -> None:
+        if not isinstance(network.body, ResNet):
+            raise InputError(f"SSRE adapts residual networks, got {network.architecture}")
+        if len(network.head.groups) > 1:
+            add_adapters_(network.body)
+
+    def freeze(self) -> None:
+        if self.method.classes_seen:
+            self.method.network.body.requires_grad_(False)
+            for conv in adapted(self.method.network.body):
+                conv.adapter.requires_grad_(True)
+
+    def end(self, phase: Phase) -> None:
+        for conv in adapted(self.method.network.body):
+            conv.fold_()
+
+
 @dataclass(kw_only=True, eq=False)
 class SSRE(PrototypeMethod):
     """A frozen network with 1x1 adapters that are folded into it after each phase, and prototypes that select images.
@@ -71,36 +92,19 @@ class SSRE(PrototypeMethod):
     weight_decay: float = 5e-4
     distil: float = 1.0
 
-    def _shape(self, network: GrowingNetwork) -> None:
-        super()._shape(network)
-        if not isinstance(network.body, ResNet):
-            raise InputError(f"SSRE adapts residual networks, got {network.architecture}")
-        if len(network.head.groups) > 1:
-            add_adapters_(network.body)
-
-    def _freeze(self) -> None:
-        super()._freeze()
-        if self._classes:
-            self.network.body.requires_grad_(False)
-            for conv in adapted(self.network.body):
-                conv.adapter.requires_grad_(True)
+    parts = (Adapters, Prototypes)  # prototypes are those of the folded network
 
     def loss(self, now: Output, before: Output | None, labels: Tensor, known: int) -> Tensor:
         each = functional.cross_entropy(now.logits / self.temperature, labels, reduction="none")
         if before is None:
             return each.mean()
-        like_old = nearest_prototype(now.features, self._prototypes)  # s, (n,)
+        like_old = nearest_prototype(now.features, self.prototypes)  # s, (n,)
         moved: Tensor = (now.features - before.features).norm(dim=1)
         # Each process sees 1 / team.size of the batch, but the sum is over the whole batch.
         return ((1 - like_old) * each).mean() + self.distil * self.team.size * (like_old * moved).sum()
 
-    def _replayed(self, drawn: Tensor, generator: Generator) -> Tensor:
-        return functional.cross_entropy(self.network.head(self._prototypes[drawn]) / self.temperature, drawn)
-
-    def _end(self, phase: Phase) -> None:
-        for conv in adapted(self.network.body):
-            conv.fold_()
-        super()._end(phase)
+    def replayed(self, drawn: Tensor, generator: Generator) -> Tensor:
+        return functional.cross_entropy(self.network.head(self.prototypes[drawn]) / self.temperature, drawn)
 
 
 def adapted(body: nn.Module) -> list[AdaptedConv2d]:

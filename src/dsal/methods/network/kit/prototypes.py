@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Generator, Tensor
@@ -16,7 +16,41 @@ from dsal.methods.network.kit.growing_network import Output
 from dsal.methods.network.kit.heads import LinearHead
 from dsal.methods.network.kit.losses import frobenius
 from dsal.methods.network.kit.network_method import NetworkMethod
+from dsal.methods.network.kit.part import Part
 from dsal.training.fit import Batch, Forward
+
+
+class Prototypes(Part):
+    """The mean feature of every class at the end of its phase; other statistics of features in subclasses."""
+
+    def __init__(self, method: NetworkMethod) -> None:
+        super().__init__(method)
+        self.means = torch.empty(0, 0, device=method.torch_device)  # (classes, d)
+
+    def end(self, phase: Phase) -> None:
+        rows = self.method.features_of(phase.samples)
+        labels = phase.samples.labels.to(rows.device)
+        groups = [rows[labels == label] for label in phase.classes]
+        means = torch.stack([group.mean(dim=0) for group in groups])
+        self.means = torch.cat([self.means, means]) if len(self.means) else means
+        self.measure(groups)
+
+    def measure(self, groups: list[Tensor]) -> None:
+        """Update other statistics from the features (n, d) of each class of a phase."""
+
+    def state(self) -> dict[str, Tensor]:
+        return {**({"prototypes": self.means} if len(self.means) else {}), **self.measured()}
+
+    def measured(self) -> dict[str, Tensor]:
+        """Return the other statistics, by name."""
+        return {}
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        self.means = tensors.get("prototypes", self.means)
+        self.restore_measured(tensors)
+
+    def restore_measured(self, tensors: dict[str, Tensor]) -> None:
+        """Restore the other statistics."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -43,27 +77,29 @@ class PrototypeMethod(NetworkMethod):
     distil: float = 10.0
 
     has_teacher = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._prototypes = torch.empty(0, 0, device=self._device)  # (classes, d)
+    parts: ClassVar[tuple[type[Part], ...]] = (Prototypes,)
 
     @abstractmethod
-    def _replayed(self, drawn: Tensor, generator: Generator) -> Tensor:
+    def replayed(self, drawn: Tensor, generator: Generator) -> Tensor:
         """Return the mean loss of the head on prototypes of old classes ``drawn`` (n,)."""
 
-    def _inputs(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    @property
+    def prototypes(self) -> Tensor:
+        """The mean feature of every class, (classes, d)."""
+        return self.part(Prototypes).means
+
+    def inputs_of(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return normalised images (n, c, h, w) and labels (n,): this process's part of the batch, then added ones."""
         return self.network.normalise(batch.images[batch.mine]), batch.labels[batch.mine]
 
-    def _batch_loss(self, forward: Forward, batch: Batch, known: int) -> tuple[Tensor, int]:
-        x, labels = self._inputs(batch)
+    def batch_loss(self, forward: Forward, batch: Batch, known: int) -> tuple[Tensor, int]:
+        x, labels = self.inputs_of(batch)
         now: Output = forward(x)
-        loss, own = self.loss(now, self._before(x), labels, known), batch.labels[batch.mine]
+        loss, own = self.loss(now, self.before(x), labels, known), batch.labels[batch.mine]
         if known:
             drawn = torch.randint(known, (len(batch.labels),), generator=batch.generator).to(own.device)
-            loss = loss + self.replay * self._replayed(drawn, batch.generator)
-        return loss, int((self._scores(x, now)[: len(own)].argmax(1) == own).sum())
+            loss = loss + self.replay * self.replayed(drawn, batch.generator)
+        return loss, int((self.scores_of(x, now)[: len(own)].argmax(1) == own).sum())
 
     def loss(self, now: Output, before: Output | None, labels: Tensor, known: int) -> Tensor:
         loss = functional.cross_entropy(now.logits / self.temperature, labels)
@@ -72,32 +108,16 @@ class PrototypeMethod(NetworkMethod):
         # Each process sees 1 / team.size of the batch; this estimates the norm over the whole batch.
         return loss + self.distil * math.sqrt(self.team.size) * frobenius(now.features, before.features)
 
-    def _adopt(self, weight: Tensor, bias: Tensor) -> bool:
+    def adopt(self, weight: Tensor, bias: Tensor) -> bool:
         # o / T then equals the output of the network passed to start().
         return self.network.adopt(self.temperature * weight, self.temperature * bias)
 
-    def _end(self, phase: Phase) -> None:
-        rows = self.features_of(phase.samples)
-        labels = phase.samples.labels.to(rows.device)
-        groups = [rows[labels == label] for label in phase.classes]
-        means = torch.stack([group.mean(dim=0) for group in groups])
-        self._prototypes = torch.cat([self._prototypes, means]) if len(self._prototypes) else means
-        self._measure(groups)
-
-    def _measure(self, groups: list[Tensor]) -> None:
-        """Update other statistics from the features (n, d) of each class of a phase."""
-
-    def _linear(self) -> LinearHead:
+    def linear_head(self) -> LinearHead:
+        """Return the head, which must be linear."""
         head = self.network.head
         if not isinstance(head, LinearHead):
             raise TypeError(f"expected a linear head, got {type(head).__name__}")
         return head
-
-    def _extra(self) -> dict[str, Tensor]:
-        return {"prototypes": self._prototypes} if len(self._prototypes) else {}
-
-    def _restore_extra(self, extra: dict[str, Tensor]) -> None:
-        self._prototypes = extra.get("prototypes", self._prototypes)
 
 
 def covariance(rows: Tensor) -> Tensor:

@@ -1,0 +1,79 @@
+"""Parts of a network method: what happens around the training of a phase, one idea each.
+
+A method declares its parts (``parts``), and the runner calls the hooks of every part, in order. A method itself has no
+hooks, so none can be skipped by a subclass that forgets ``super()``: to add behaviour is to add a part.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from dsal.methods.contract import Phase
+from dsal.methods.network.kit.growing_network import GrowingNetwork
+
+if TYPE_CHECKING:
+    from dsal.methods.network.kit.network_method import NetworkMethod
+
+HOOKS = ("check", "shape", "begin", "freeze", "begin_stage", "end_epoch", "end", "kept", "state", "restore")
+"""Names of the hooks, in the order in which a phase calls them; the last two save and restore."""
+
+
+class Part:
+    """Something that a method does around its training; every hook does nothing unless a part defines it.
+
+    Args:
+        method: the method that the part belongs to.
+    """
+
+    def __init__(self, method: NetworkMethod) -> None:
+        self.method = method
+
+    def check(self, phase: Phase) -> None:
+        """Refuse a phase that cannot be learned; nothing has changed yet."""
+
+    def shape(self, network: GrowingNetwork) -> None:
+        """Modify a network after its head has grown; also called when a network is restored from a state."""
+
+    def begin(self, phase: Phase) -> None:
+        """Prepare the training of a phase; the network has already grown."""
+
+    def freeze(self) -> None:
+        """Freeze what the first stage of a phase does not train; called when that stage begins or resumes."""
+
+    def begin_stage(self, number: int, phase: Phase) -> None:
+        """Prepare a later stage (1, 2 ...) of a phase; not called again when the stage resumes."""
+
+    def end_epoch(self, phase: Phase, number: int) -> None:
+        """Run after each epoch of a stage; the state of the method must be valid afterwards."""
+
+    def end(self, phase: Phase) -> None:
+        """Run after the training of a phase, before exemplars are chosen."""
+
+    def kept(self, phase: Phase) -> None:
+        """Run after exemplars of the new classes were chosen."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what the part keeps between steps, by names that no other part uses."""
+        return {}
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        """Restore what :meth:`state` returned, from the tensors of all parts."""
+
+
+class FreezeOldRows(Part):
+    """The rows of the head for old classes do not learn."""
+
+    def freeze(self) -> None:
+        self.method.network.head.freeze_old()
+
+
+def prefixed(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors under the names ``prefix.name``."""
+    return {f"{prefix}.{name}": value for name, value in tensors.items()}
+
+
+def unprefixed(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors that :func:`prefixed` named, under their own names."""
+    return {name.removeprefix(f"{prefix}."): value for name, value in tensors.items() if name.startswith(f"{prefix}.")}
