@@ -13,7 +13,7 @@ import torch
 from dsal.backbones import Backbone, Card, channels_last, load_backbone, save_backbone
 from dsal.data import load_dataset
 from dsal.errors import FileFormatError, InputError, UnknownNameError
-from dsal.files.store import load_tensors, save_tensors
+from dsal.files.tensors import load_tensors, save_tensors
 
 CARD = Card(
     architecture="resnet32",

@@ -460,3 +460,13 @@ def test_the_labels_predicted_are_those_of_the_largest_logits(rows: Rows) -> Non
     """Also where the answer is found in float32 first."""
     model = DSALClassifier(expansion_size=256).fit(rows.x, rows.y)
     assert np.array_equal(model.predict(rows.new), model.classes_[model.logits(rows.new).argmax(1)])
+
+
+def test_declared_classes_are_sorted_and_counted_once(rows: Rows) -> None:
+    x, y = rows.phase(0, 3)
+    model = DSALClassifier(expansion_size=16).partial_fit(x, y, classes=[5, 2, 0, 5, 1, 2])
+    assert model.classes_.tolist() == [0, 1, 2, 5]
+    model.partial_fit(*rows.phase(7, 8), classes=np.array([9, 7, 7, 0]))
+    assert model.classes_.tolist() == [0, 1, 2, 5, 7, 9]
+    assert model.coef_main_.shape == (16, 6)
+    assert not model.coef_main_[:, [3, 5]].any()

@@ -14,7 +14,7 @@ from tests.oracle import Rows
 from dsal import DSALClassifier
 from dsal.analytic.activations import activations
 from dsal.errors import FileFormatError, InputError, UnknownNameError
-from dsal.files.store import load_tensors, save_tensors
+from dsal.files.tensors import load_tensors, save_tensors
 
 
 def saved_and_loaded(model: DSALClassifier, folder: Path, **options: Any) -> DSALClassifier:

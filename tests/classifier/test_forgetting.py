@@ -14,7 +14,7 @@ from tests.oracle import Array, Rows
 from dsal import DSALClassifier
 from dsal.classifier.calibration import Calibration
 from dsal.errors import InputError
-from dsal.files.store import load_tensors
+from dsal.files.tensors import load_tensors
 
 MODEL = DSALClassifier(expansion_size=96)
 

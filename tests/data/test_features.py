@@ -14,7 +14,7 @@ from dsal.data.features.feature_set import (
     save_features,
 )
 from dsal.errors import FileFormatError, InputError, UnknownNameError
-from dsal.files.store import load_tensors, save_tensors
+from dsal.files.tensors import load_tensors, save_tensors
 
 
 @pytest.fixture

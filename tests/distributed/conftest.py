@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from numpy.typing import NDArray
 
-from dsal.files.store import load_tensors
+from dsal.files.tensors import load_tensors
 
 JOBS = Path(__file__).parent / "jobs.py"
 Answers = dict[str, NDArray[Any]]

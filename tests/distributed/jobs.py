@@ -22,7 +22,7 @@ from dsal.data import FileData, Scenario, load_dataset
 from dsal.data.features.feature_set import FeatureSet, read_features
 from dsal.data.sets.class_folders import list_classes
 from dsal.distributed import ALONE, Team, joined
-from dsal.files.store import save_tensors
+from dsal.files.tensors import save_tensors
 from dsal.image_model import ImageModel
 from dsal.methods import METHODS
 from dsal.training import BaseTraining, Batch, Forward, Recipe, load_checkpoint, save_checkpoint

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dsal.distributed import ALONE
-from dsal.files.store import load_tensors
+from dsal.files.tensors import load_tensors
 
 from . import jobs
 from .conftest import JOBS, Answers, Start

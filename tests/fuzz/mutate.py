@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dsal.files.store import load_tensors, save_tensors
+from dsal.files.tensors import load_tensors, save_tensors
 
 Random = np.random.Generator
 STRANGE: tuple[Callable[[], Any], ...] = (

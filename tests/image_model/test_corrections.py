@@ -10,7 +10,7 @@ from dsal import DSALClassifier, InputError
 from dsal.backbones import Backbone
 from dsal.data.images.labelled_files import read_files
 from dsal.errors import StaleVersionError
-from dsal.files.store import load_tensors
+from dsal.files.tensors import load_tensors
 from dsal.image_model import ImageModel
 from dsal.image_model.novelty import ClassStatistics
 

@@ -12,7 +12,7 @@ from dsal.data import FeatureRows
 from dsal.data.features.feature_set import FeatureSet
 from dsal.errors import InputError
 from dsal.files.schema import ANY_ARRAY
-from dsal.files.store import load_tensors, save_tensors
+from dsal.files.tensors import load_tensors, save_tensors
 from dsal.methods import METHODS, Method, Phase, State, keeps
 from dsal.methods.checks import CHECKS, check_method, checks, learn
 from dsal.methods.closed_form.ncm import NCM

@@ -67,7 +67,19 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "methods/network/bic": ("tests/methods/test_bic.py",),
 }
 """Modules under ``src/dsal``, and arguments for pytest: the tests that must notice, without those that take long."""
-LEARNER = ("learn_streams", "unlearn", "merge", "keep", "strength", "head", "logits", "outputs", "_main_blocks")
+LEARNER = (
+    "learn_streams",
+    "unlearn",
+    "unmerge",
+    "drop_compensation",
+    "merge",
+    "keep",
+    "strength",
+    "head",
+    "logits",
+    "outputs",
+    "_main_blocks",
+)
 PARTS = {
     "analytic/learner": tuple(f"Learner.{name} " for name in (*LEARNER, "_residue_blocks")),
     "methods/network/lucir": ("lucir_loss ", "Imprint.begin "),

@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from dsal.backbones import load_backbone
 from dsal.cli.main import main
 from dsal.data.images.labelled_files import read_files
-from dsal.files.store import load_tensors
+from dsal.files.tensors import load_tensors
 from dsal.image_model import ImageModel, graph
 from dsal.image_model.image_predictor import ImagePredictor
 from dsal.serve import Settings, create_app

@@ -16,7 +16,7 @@ import torch
 from dsal.backbones import load_backbone
 from dsal.data import ImageData, load_dataset
 from dsal.errors import FileFormatError, InputError
-from dsal.files.store import load_tensors, save_tensors
+from dsal.files.tensors import load_tensors, save_tensors
 from dsal.training import RECIPES, BaseTraining, Recipe, load_checkpoint, save_checkpoint
 from dsal.training.fit import Batch
 

@@ -21,7 +21,7 @@ from dsal.data.images.decode import decode_crop
 from dsal.data.images.image_files import FileData
 from dsal.data.sets.class_folders import list_classes, load_class_folders
 from dsal.errors import FileFormatError, InputError
-from dsal.files.store import load_tensors
+from dsal.files.tensors import load_tensors
 from dsal.training import BaseTraining, Recipe, load_checkpoint, save_checkpoint
 from dsal.training.augment import Part
 from dsal.training.fit import augmented

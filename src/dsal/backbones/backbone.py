@@ -21,7 +21,7 @@ from dsal.backbones.pooling import KINDS, MappedNetwork, offered_kinds, pool, wi
 from dsal.base.registry import Registry
 from dsal.errors import FileFormatError, InputError, UnknownNameError
 from dsal.files.schema import ANY_TABLE, Array, Each, Flag, Maybe, Number, Record, Ruled, Schema, Text, like
-from dsal.files.store import load_tensors, save_tensors
+from dsal.files.tensors import load_tensors, save_tensors
 
 KIND = "backbone"
 SHIPPED = Path(__file__).parent / "weights"

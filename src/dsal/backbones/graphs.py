@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from dsal.backbones.backbone import Backbone, Card, channels_last
 from dsal.errors import FileFormatError, InputError
-from dsal.files.store import check_readable
+from dsal.files.atomic import check_readable
 
 NAME = "onnx"
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

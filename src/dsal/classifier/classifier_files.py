@@ -13,8 +13,9 @@ from dsal.analytic.activations import name_of
 from dsal.classifier.calibration import GRID, Calibration
 from dsal.classifier.labels import kind_of, label_array
 from dsal.errors import DSALError, FileFormatError, InputError
+from dsal.files.atomic import StrPath
 from dsal.files.model_schema import CLASSIFIER
-from dsal.files.store import StrPath, load_tensors, save_tensors
+from dsal.files.tensors import load_tensors, save_tensors
 
 if TYPE_CHECKING:
     from dsal.classifier.estimator import DSALClassifier

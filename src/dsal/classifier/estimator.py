@@ -29,7 +29,7 @@ from dsal.classifier.predicting_classifier import Inference
 from dsal.classifier.seeds import seed_of
 from dsal.distributed import ALONE, Team
 from dsal.errors import InputError
-from dsal.files.store import StrPath
+from dsal.files.atomic import StrPath
 from dsal.linalg.backend import backend_for
 
 

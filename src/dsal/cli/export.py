@@ -17,7 +17,7 @@ def export(
 ) -> None:
     """Export backbone, expansion and both streams as one graph: pixels in, logits out, labels in the metadata."""
     from dsal.cli.image_model import load_model
-    from dsal.files.store import check_writable
+    from dsal.files.atomic import check_writable
     from dsal.image_model.graph_export import export_onnx, export_torch
 
     if onnx is None and torch is None:

@@ -45,7 +45,7 @@ def extract(
     from dsal.cli.processes import current_team
     from dsal.data import load_dataset, save_features
     from dsal.errors import InputError
-    from dsal.files.store import check_writable
+    from dsal.files.atomic import check_writable
     from dsal.training import choose_device
 
     sharded = out.suffix != ".safetensors"

@@ -71,8 +71,8 @@ def _on_cpu(device: str) -> bool:
 @contextmanager
 def changing(path: Path, wait: float | None, device: str = "cpu") -> Iterator[ImageModel]:
     """Yield a model to change and save it at the end of the block; no other process can write it meanwhile."""
+    from dsal.files.atomic import check_writable
     from dsal.files.lock import model_lock
-    from dsal.files.store import check_writable
 
     if not path.is_file():
         raise FileNotFoundError(f"no such file: {path}")

@@ -50,8 +50,8 @@ def learn(
     again and again. The model file is replaced in one step at the end; if anything goes wrong, it is unchanged.
     """
     from dsal.data.images.labelled_files import passed_over_text, read_files
+    from dsal.files.atomic import check_writable
     from dsal.files.lock import model_lock
-    from dsal.files.store import check_writable
 
     check_writable(model)
     files = read_files(source)

@@ -26,8 +26,8 @@ def merge(
     They need the same backbone, expansion size and seed. The main stream is then exactly that of all images together;
     the compensation stream is close, but not equal.
     """
+    from dsal.files.atomic import check_writable
     from dsal.files.lock import model_lock
-    from dsal.files.store import check_writable
 
     if out.exists():
         check_writable(out)

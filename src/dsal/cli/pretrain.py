@@ -89,7 +89,7 @@ def pretrain(
     from dsal.cli.processes import current_team
     from dsal.data import FileData, Scenario, load_dataset
     from dsal.errors import InputError
-    from dsal.files.store import check_writable
+    from dsal.files.atomic import check_writable
     from dsal.protocol.provenance import environment
     from dsal.training import RECIPES, BaseTraining, choose_device, choose_precision, load_checkpoint
 

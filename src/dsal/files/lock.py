@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dsal.errors import InputError, ModelBusyError
-from dsal.files.store import StrPath
+from dsal.files.atomic import StrPath
 
 _PAUSE = 0.05  # seconds between two attempts
 
@@ -53,7 +53,7 @@ def model_lock(path: StrPath, wait: float | None = None) -> Iterator[None]:
 def _acquire(lock: Path, path: Path) -> int | None:
     """Lock the file and return its descriptor, or None if another writer holds the lock."""
     try:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
     except OSError as error:
         if not path.parent.is_dir():
             raise InputError(f"there is no folder {path.parent} to write {path.name} to") from error

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dsal.files.store import atomic_write
+from dsal.files.atomic import atomic_write
 
 if TYPE_CHECKING:
     from dsal.backbones.backbone import Backbone

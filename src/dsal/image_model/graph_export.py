@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from dsal.analytic.head import AnalyticHead
 from dsal.backbones.backbone import Backbone
 from dsal.errors import InputError
-from dsal.files.store import StrPath, atomic_write
+from dsal.files.atomic import StrPath, atomic_write
 from dsal.image_model.model import ImageModel
 
 

@@ -12,8 +12,9 @@ import numpy as np
 from dsal.base.progress import OnProgress
 from dsal.data.images.decode import ImageSource
 from dsal.errors import FileFormatError, InputError
+from dsal.files.atomic import StrPath
 from dsal.files.model_schema import IMAGE_MODEL
-from dsal.files.store import StrPath, load_tensors
+from dsal.files.tensors import load_tensors
 from dsal.image_model.graph import cached_graph
 from dsal.image_model.graph_features import FeatureSource, GraphFeatures
 from dsal.image_model.novelty import ClassStatistics, NoveltyReference

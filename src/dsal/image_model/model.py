@@ -20,7 +20,7 @@ from dsal.base.version import __version__
 from dsal.classifier import DSALClassifier
 from dsal.distributed import ALONE, Team
 from dsal.errors import InputError, StaleVersionError
-from dsal.files.store import StrPath
+from dsal.files.atomic import StrPath
 from dsal.image_model import model_files
 from dsal.image_model.image_features import BackboneFeatures
 from dsal.image_model.image_predictor import ImagePredictor

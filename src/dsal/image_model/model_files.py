@@ -18,8 +18,9 @@ from dsal.base.version import __version__
 from dsal.classifier import DSALClassifier, classifier_files
 from dsal.distributed import Team
 from dsal.errors import FileFormatError, InputError
+from dsal.files.atomic import StrPath
 from dsal.files.model_schema import IMAGE_MODEL
-from dsal.files.store import StrPath, load_tensors, save_tensors
+from dsal.files.tensors import load_tensors, save_tensors
 from dsal.image_model.version import Version, equal, part, set_arrays, state_arrays
 
 if TYPE_CHECKING:

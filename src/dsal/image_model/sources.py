@@ -21,7 +21,7 @@ from dsal.data.images.decode import ImageSource, checked_source
 from dsal.data.images.labelled_files import ImageFiles, find_images, read_files
 from dsal.data.images.zip_archive import ZipImage
 from dsal.errors import FileFormatError, InputError
-from dsal.files.store import StrPath, check_readable
+from dsal.files.atomic import StrPath, check_readable
 
 Images: TypeAlias = "StrPath | ImageSource | Iterable[StrPath | ImageSource] | NDArray[np.uint8]"
 Labelled: TypeAlias = (

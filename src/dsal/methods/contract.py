@@ -20,8 +20,9 @@ from dsal.base.progress import Progress
 from dsal.data.samples import Samples
 from dsal.distributed import ALONE, Team
 from dsal.errors import FileFormatError, InputError
+from dsal.files.atomic import StrPath
 from dsal.files.schema import ANY_TABLE, Record, Schema, Text
-from dsal.files.store import StrPath, load_tensors, save_tensors
+from dsal.files.tensors import load_tensors, save_tensors
 
 if TYPE_CHECKING:
     from dsal.backbones import Backbone

@@ -23,7 +23,7 @@ from typing import Any
 import tomli_w
 
 from dsal.errors import FileFormatError
-from dsal.files.store import write_text
+from dsal.files.atomic import write_text
 from dsal.protocol.experiment import Experiment
 
 if sys.version_info >= (3, 11):

@@ -20,6 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsal.errors import FileFormatError
+from dsal.files.atomic import atomic_write, check_readable
+from dsal.files.json_files import read_json, write_json
 from dsal.files.schema import (
     Anything,
     Array,
@@ -34,7 +36,6 @@ from dsal.files.schema import (
     Text,
     check_headers,
 )  # fmt: skip
-from dsal.files.store import atomic_write, check_readable, read_json, write_json
 from dsal.methods import METHODS
 from dsal.protocol import metrics
 from dsal.protocol.confusion_counts import KEPT, spread_out

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dsal.files.store import write_text
+from dsal.files.atomic import write_text
 from dsal.report.confusion_chart import confusion_of
 from dsal.report.facets import facets_of
 from dsal.report.figures import draw_chart, draw_confusion, save_figure

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dsal.errors import InputError
-from dsal.files.store import write_text
+from dsal.files.atomic import write_text
 from dsal.report.templates import render
 from dsal.reproduction.item import Block, Picture
 from dsal.reproduction.reproduction import ITEMS, read_summaries

@@ -16,7 +16,7 @@ import torch
 
 from dsal.errors import FileFormatError, InputError
 from dsal.files.schema import ANY_TABLE, Array, Each, Maybe, Number, Record, Ruled, Schema, like
-from dsal.files.store import load_tensors, save_tensors
+from dsal.files.tensors import load_tensors, save_tensors
 from dsal.training.loop import BaseTraining, EpochResult
 from dsal.training.optimiser import STATE
 from dsal.training.recipe import Recipe

@@ -24,7 +24,7 @@ from dsal.data.features.mapped import MappedRows
 from dsal.data.samples import FeatureArray, FeatureRows
 from dsal.errors import FileFormatError, InputError, UnknownNameError
 from dsal.files.schema import Anything, Array, Each, Maybe, Number, Record, Ruled, Schema, Text
-from dsal.files.store import load_tensors, save_tensors
+from dsal.files.tensors import load_tensors, save_tensors
 
 _KIND = "features"
 

@@ -20,7 +20,7 @@ from dsal.data.features.feature_set import RECORD, FeatureSet, widths_disagree
 from dsal.data.features.mapped import MappedRows
 from dsal.errors import FileFormatError, InputError
 from dsal.files.schema import Array, Choice, Each, Number, Record, Ruled, Schema, Text
-from dsal.files.store import load_tensors, map_tensor, save_tensors
+from dsal.files.tensors import load_tensors, map_tensor, save_tensors
 
 INDEX = "index.safetensors"
 PARTS = ("train", "test")

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from dsal.data.features.feature_set import FeatureSet
 from dsal.errors import FileFormatError, InputError
-from dsal.files.store import check_readable
+from dsal.files.atomic import check_readable
 
 PARTS = ("train_x", "train_y", "test_x", "test_y")
 SUFFIXES = (".npz", ".parquet")

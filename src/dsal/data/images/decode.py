@@ -31,7 +31,7 @@ from dsal.data.images.labelled_files import HEIF_HINT, HEIF_SUFFIXES
 from dsal.data.images.modes import eight_bits
 from dsal.data.images.zip_archive import ZipImage
 from dsal.errors import FileFormatError, InputError
-from dsal.files.store import check_readable
+from dsal.files.atomic import check_readable
 
 CROP = 0.875  # fraction of the shorter side that is kept, as is usual for ImageNet networks (224 of 256)
 BROKEN = ("stop", "skip")

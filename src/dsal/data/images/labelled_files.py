@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from dsal.data.images.zip_archive import ZipImage, open_archive
 from dsal.errors import InputError, MissingDataError
-from dsal.files.store import check_readable
+from dsal.files.atomic import check_readable
 
 SUFFIXES = frozenset(
     {".avif", ".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".pnm", ".ppm"}

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from dsal.errors import FileFormatError
-from dsal.files.store import check_readable
+from dsal.files.atomic import check_readable
 
 MOST_BYTES = 2**28  # of one file
 MOST_TOTAL = 2**36  # of all files together; both are sizes after decompression

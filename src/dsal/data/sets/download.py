@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dsal.base.progress import OnProgress
 from dsal.errors import FileFormatError, MissingDataError
-from dsal.files.store import atomic_write
+from dsal.files.atomic import atomic_write
 
 _CHUNK = 1 << 20
 

@@ -18,8 +18,8 @@ from dsal.backbones.backbone import Backbone
 from dsal.backbones.hub import as_backbone
 from dsal.base.memory import require
 from dsal.errors import FileFormatError, InputError, ModelBusyError
+from dsal.files.atomic import file_stamp, flush_to_disk, remove_leftovers
 from dsal.files.lock import model_lock
-from dsal.files.store import file_stamp, flush_to_disk, remove_leftovers
 from dsal.image_model import ImageModel
 from dsal.serve.engine.extractor import Extractor
 from dsal.serve.engine.names import model_names, model_path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dsal.files.store import file_stamp
+from dsal.files.atomic import file_stamp
 from dsal.image_model import ImageModel
 from dsal.serve.http_errors import Refusal
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from dsal import DSALError, InputError, ModelBusyError
+from dsal.files import lock
 from dsal.files.lock import model_lock
 
 HOLD = """
@@ -64,3 +65,35 @@ def test_a_second_writer_is_refused_and_a_killed_one_blocks_nobody(tmp_path: Pat
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no folder"), model_lock(tmp_path / "no" / "m.dsal"):
         pytest.fail("locked")
+
+
+def test_a_lock_file_that_was_removed_before_it_was_locked_locks_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The previous writer removes the file between our opening and our locking it, and a third makes a new one."""
+    model, attempts = tmp_path / "m.dsal", []
+    really = lock._lock
+
+    def late(descriptor: int) -> bool:
+        attempts.append(descriptor)
+        if len(attempts) <= 2:
+            (tmp_path / ".m.dsal.lock").unlink()
+        if len(attempts) == 2:
+            (tmp_path / ".m.dsal.lock").touch()
+        return really(descriptor)
+
+    monkeypatch.setattr(lock, "_lock", late)
+    with model_lock(model, wait=5):
+        assert len(attempts) == 3
+        with pytest.raises(ModelBusyError), model_lock(model):
+            pytest.fail("two writers")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs O_NOFOLLOW")
+def test_a_link_in_place_of_the_lock_file_is_refused(tmp_path: Path) -> None:
+    """Somebody who may write to the folder cannot make us create or lock a file elsewhere."""
+    (tmp_path / ".m.dsal.lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match=r"cannot write m\.dsal"), model_lock(tmp_path / "m.dsal"):
+        pytest.fail("followed a link")
+    assert not (tmp_path / "elsewhere").exists()

@@ -20,8 +20,9 @@ import torch
 from safetensors.numpy import save_file
 
 from dsal.errors import FileFormatError
-from dsal.files import store
-from dsal.files.store import atomic_write, check_writable, load_tensors, save_tensors
+from dsal.files import tensors
+from dsal.files.atomic import atomic_write, check_writable
+from dsal.files.tensors import load_tensors, save_tensors
 
 ARRAYS = {
     "matrix": np.arange(6.0).reshape(2, 3).T,  # not C-contiguous
@@ -51,7 +52,7 @@ def test_what_is_saved_is_loaded(file: Path) -> None:
 
 def test_a_file_that_is_replaced_while_it_is_read_is_read_again(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not the head of one and the arrays of the other."""
-    read, numbers = store._read_header, iter(range(10))
+    read, numbers = tensors._read_header, iter(range(10))
 
     def interrupted(path: Path) -> Any:
         found = read(path)
@@ -59,7 +60,7 @@ def test_a_file_that_is_replaced_while_it_is_read_is_read_again(file: Path, monk
             save_tensors(path, {"a": np.full(5, number)}, {"kind": "thing"})
         return found
 
-    monkeypatch.setattr(store, "_read_header", interrupted)
+    monkeypatch.setattr(tensors, "_read_header", interrupted)
     interruptions = 2
     assert load_tensors(file, kind="thing")[0]["a"].tolist() == [1] * 5
     interruptions = 9
@@ -235,7 +236,7 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
 
 KILLED = """
 import sys, numpy as np
-from dsal.files.store import save_tensors
+from dsal.files.tensors import save_tensors
 large = {str(i): np.full(2**20, i, dtype=np.float64) for i in range(40)}
 print("ready", flush=True)
 while True:

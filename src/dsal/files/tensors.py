@@ -1,4 +1,4 @@
-"""Atomic writing of files, and arrays with JSON metadata in one checksummed safetensors file.
+"""Arrays with JSON metadata in one checksummed safetensors file.
 
 A file holds named arrays and, under the single metadata key ``dsal``, a JSON document with the format version, the
 SHA-256 of every array, one over these and the metadata, and the caller's metadata. So some of the arrays can be read
@@ -9,27 +9,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import platform
-import re
-import secrets
-import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dsal.errors import FileFormatError
+from dsal.files.atomic import StrPath, atomic_write, check_readable, file_stamp
 from dsal.files.schema import (
     ANY_TABLE,
     Anything,
     Choice,
     Each,
-    Fact,
     Header,
     Mismatch,
     Number,
@@ -44,13 +37,10 @@ from dsal.files.schema import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-StrPath: TypeAlias = "str | os.PathLike[str]"
 FORMAT = 2
 _FIRST = 1  # of version 0.1, which was never published: one SHA-256 over everything
 _KEY = "dsal"
-_TEMPORARY = re.compile(r"\.[0-9a-f]{8}-(?P<process>\d{1,9})-[0-9a-f]{8}\.tmp")
 _HEADER_BYTES = 2**24
-_JSON_BYTES = 2**26
 _ARRAYS = 20_000
 _TYPES = {
     **{f"F{bits}": f"float{bits}" for bits in (16, 32, 64)},
@@ -66,103 +56,6 @@ _DOCUMENT = Record(
     {"format": Number(whole=True), "sha256": Text(64), "meta": Text(_HEADER_BYTES)},
     optional={"arrays": Record({}, rest=Text(64))},  # not in other formats, which are refused
 )
-
-
-@contextmanager
-def atomic_write(path: StrPath) -> Iterator[Path]:
-    """Yield a temporary path; what is written there replaces ``path`` in one step at the end.
-
-    If the block raises, or the process dies, ``path`` is unchanged. The temporary path is in a hidden folder beside
-    ``path``. A process that is killed leaves it behind; the next write beside it removes it. If ``path`` is a
-    symbolic link, its target is replaced.
-
-    Raises:
-        OSError: see :func:`check_writable`; before anything is written.
-    """
-    path = check_writable(path)
-    remove_leftovers(path.parent)
-    folder = path.with_name(f".{secrets.token_hex(4)}-{os.getpid()}-{_machine()}.tmp")
-    temporary = folder / path.name
-    try:
-        folder.mkdir()
-        temporary.touch()
-        mode = temporary.stat().st_mode  # according to the umask; safetensors would leave 0600
-        yield temporary
-        temporary.chmod(mode)
-        flush_to_disk(temporary)
-        os.replace(temporary, path)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    flush_to_disk(path.parent)  # the rename itself
-
-
-def remove_leftovers(folder: Path) -> None:
-    """Remove what processes of this machine that no longer exist had begun to write into a folder."""
-    if os.name != "posix":
-        return  # no way to ask for a process without touching it
-    for path in folder.glob(f".*-{_machine()}.tmp"):
-        writer = _TEMPORARY.fullmatch(path.name)
-        if writer is not None:
-            try:
-                os.kill(int(writer["process"]), 0)  # signal 0 only asks
-            except ProcessLookupError:
-                shutil.rmtree(path, ignore_errors=True)
-            except OSError:
-                pass  # it exists, and belongs to somebody else
-
-
-@cache
-def _machine() -> str:
-    """Return a name for this machine, or this container of it: here a process number means one process."""
-    processes = Path("/proc/self/ns/pid")
-    return hashlib.sha256(f"{platform.node()} {processes.exists() and processes.readlink()}".encode()).hexdigest()[:8]
-
-
-def flush_to_disk(path: Path) -> None:
-    """Wait until a file, or every creation, renaming and removal in a folder, is on disk."""
-    if os.name != "posix" and path.is_dir():
-        return  # other systems cannot open folders
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def check_writable(path: StrPath) -> Path:
-    """Return the file that writing to ``path`` would create or replace: itself, or its link target.
-
-    Commands call this before they start work that ends in a file.
-
-    Raises:
-        OSError: the file is read-only, or is a folder, pipe or device, or its folder is missing or read-only.
-    """
-    target = Path(os.path.realpath(path))
-    if target.exists():
-        if not target.is_file():
-            raise OSError(f"cannot write {path}: it is {_file_type(target)}, not a file")
-        if not target.stat().st_mode & 0o222 or not os.access(target, os.W_OK):
-            raise PermissionError(f"cannot write {path}: it is read-only. Make it writable, or give another name")
-    elif not target.parent.is_dir():
-        raise FileNotFoundError(f"cannot write {path}: there is no folder {target.parent}")
-    if not os.access(target.parent, os.W_OK | os.X_OK):
-        raise PermissionError(f"cannot write {path}: the folder {target.parent} is read-only")
-    return target
-
-
-def check_readable(path: StrPath) -> Path:
-    """Return ``path``, a file or a link to one.
-
-    Raises:
-        FileNotFoundError: it does not exist.
-        FileFormatError: it is a folder, a pipe, a device or a socket: opening one of them may block for ever.
-    """
-    path = Path(path)
-    if not path.is_file():
-        if not path.exists():
-            raise FileNotFoundError(f"no such file: {path}")
-        raise FileFormatError(f"{path} is {_file_type(path)}, not a file")
-    return path
 
 
 def save_tensors(path: StrPath, tensors: Mapping[str, NDArray[Any] | Tensor], meta: dict[str, Any]) -> None:
@@ -242,15 +135,6 @@ def _loaded(
     return arrays, facts
 
 
-def file_stamp(path: Path) -> tuple[int, int, int] | None:
-    """Return a value that changes whenever the file is replaced; None if there is no file."""
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return None
-    return status.st_ino, status.st_mtime_ns, status.st_size
-
-
 def map_tensor(path: StrPath, schema: Schema) -> tuple[NDArray[Any], dict[str, Any], str]:
     """Return the only array of a file from :func:`save_tensors`, memory-mapped and read-only; metadata; its SHA-256.
 
@@ -276,35 +160,6 @@ def map_tensor(path: StrPath, schema: Schema) -> tuple[NDArray[Any], dict[str, A
     except Mismatch as error:
         raise FileFormatError(f"{path} is not a usable file of kind {schema.kind!r}: {error}") from error
     return array, facts, document["sha256"]
-
-
-def write_text(path: StrPath, text: str) -> None:
-    """Write a text file in UTF-8, atomically."""
-    with atomic_write(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-
-
-def write_json(path: StrPath, value: Any) -> None:
-    """Write a JSON file, atomically; numbers must be finite."""
-    write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
-
-
-def read_json(path: StrPath, fact: Fact) -> Any:
-    """Read a JSON file.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        FileFormatError: it is truncated or corrupt, too large, or does not match ``fact``.
-    """
-    path = check_readable(path)
-    try:
-        if path.stat().st_size > _JSON_BYTES:
-            raise Mismatch(f"it has more than {_JSON_BYTES} bytes")
-        value = parse_json(path.read_text(encoding="utf-8"))
-        fact.check(value, "the document")
-    except (Mismatch, UnicodeDecodeError) as error:
-        raise FileFormatError(f"{path} cannot be used: {error}") from error
-    return value
 
 
 def _read_header(path: Path) -> tuple[dict[str, Header], dict[str, Any]]:
@@ -379,8 +234,3 @@ def _digest(name: str, array: NDArray[Any]) -> str:
 def _as_array(value: NDArray[Any] | Tensor) -> NDArray[Any]:
     array = value if isinstance(value, np.ndarray) else value.detach().cpu().numpy()
     return np.ascontiguousarray(array).reshape(array.shape)  # ascontiguousarray alone would turn () into (1,)
-
-
-def _file_type(path: Path) -> str:
-    kinds = (("a folder", path.is_dir()), ("a FIFO", path.is_fifo()), ("a socket", path.is_socket()))
-    return next((name for name, matches in kinds if matches), "a device")
