@@ -458,3 +458,32 @@ def test_a_tested_folder_as_csv(page: Any, album: Path) -> None:
     lines = file.read_text(encoding="utf-8").splitlines()
     assert lines[0] == "file,folder,answer,score,novelty,error"
     assert len(lines) == 1 + sum(cells)
+
+
+def test_large_photos_are_recognised_as_the_same_files(page: Any, models: Path, tmp_path: Path) -> None:
+    """Photos of twelve megapixels, taught on the page: known to the command line, counted once, forgotten exactly."""
+    random, folder = np.random.default_rng(0), tmp_path / "photos"
+    for label, tone in (("red", (200, 40, 40)), ("blue", (40, 40, 200)), ("green", (40, 200, 40))):
+        (folder / label).mkdir(parents=True)
+        for number in range(3):
+            rough = np.clip(random.normal(tone, 40, (75, 100, 3)), 0, 255).astype(np.uint8)
+            photo = Image.fromarray(rough).resize((4000, 3000), Image.Resampling.BICUBIC)
+            photo.save(folder / label / f"{number}.jpg", quality=85)
+    new_model(page, "photos")
+    drop(page, ".teach > .row", folder)
+    until(page, lambda _: labels(page) == ["blue", "green", "red"])
+    model = ImageModel.load(models / "photos.dsal")
+    assert model.counts == {"blue": 3, "green": 3, "red": 3}
+    again = model.learn(folder)
+    assert (again.images, again.repeated) == (0, 9)
+    green = sorted((folder / "green").iterdir())
+    assert model.forget((green, ["green"] * 3)) == 3
+    never = ImageModel(model.backbone, expansion_size=model.classifier.expansion_size)
+    kept = [*sorted((folder / "blue").iterdir()), *sorted((folder / "red").iterdir())]
+    never.learn((kept, [file.parent.name for file in kept]))
+    assert model.classes == never.classes == ("blue", "red")
+    for one in (model, never):
+        one.classifier.drop_compensation()  # forgetting drops it; the main stream is exact
+    probe = random.normal(size=(20, model.classifier.n_features_in_))
+    said, expected = (one.classifier.decision_function(probe) for one in (model, never))
+    np.testing.assert_allclose(said, expected, rtol=0, atol=1e-8)

@@ -3,7 +3,8 @@
 import { unzip } from "./zip.js";
 
 const IMAGE = /\.(avif|bmp|gif|heic|heif|ico|jfif|jp2|jpe?g|png|tiff?|webp)$/i;
-const SIDE = 448; // of the shorter side, twice the input size of networks; larger images are scaled down before upload
+const MOST_BYTES = 20e6; // files are sent as they are, so that they are recognised wherever they come from; larger ones are
+const SIDE = 448; // scaled down to this shorter side first, twice the input size of networks
 const THUMB = 112;
 const QUALITY = 0.92;
 
@@ -51,14 +52,13 @@ export function folderOf(path) {
   return parts.length > 1 ? parts[parts.length - 2] : null;
 }
 
-/** {blob, thumb} of an image file: a blob small enough to send, and a data URL, which need not be revoked. */
+/** {blob, thumb} of an image file: what to send, and a small picture as a data URL, which need not be revoked. */
 export async function prepare(file) {
   const bitmap = await createImageBitmap(file, { imageOrientation: "from-image" }).catch(() => null);
   if (!bitmap) return { blob: file, thumb: null }; // the server may support the format
   try {
     const thumb = canvasOf(bitmap, THUMB, true).toDataURL("image/jpeg", QUALITY);
-    const small = Math.min(bitmap.width, bitmap.height) <= SIDE && file.size < 500_000;
-    return { blob: small ? file : await drawn(bitmap, SIDE, false), thumb };
+    return { blob: file.size <= MOST_BYTES ? file : await drawn(bitmap, SIDE, false), thumb };
   } finally {
     bitmap.close();
   }
