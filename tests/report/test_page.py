@@ -283,3 +283,19 @@ def test_contrast_in_light_and_dark(page: Page) -> None:
             assert _contrast(theme[text], theme["raised"]) >= 4.5
         assert _contrast(theme["ink"], theme["mark"]) >= 4.5
         assert min(_contrast(color, theme["page"]) for color in palette) >= 4.5
+
+
+def test_epochs_of_the_base_training_are_a_folded_table(runs: dict[str, Path], tmp_path: Path) -> None:
+    """Not a cell of thousands of characters; the numbers are there, and what is no number stays text."""
+    origin = json.loads((runs["k5"] / "results.json").read_text())["provenance"]
+    epochs = [{"epoch": n, "loss": 1 / n, "accuracy": 50.125 + n, "seconds": 2.0} for n in range(1, 31)]
+    epochs[4]["held_out_accuracy"] = EVIL
+    training = {**(origin["backbone"].get("training") or {}), "history": epochs}
+    changes = {"provenance": {**origin, "backbone": {**origin["backbone"], "training": training}}}
+    both = [changed(runs["k5"], tmp_path / name, **changes) for name in "ab"]
+    page = Page(build_report(both, tmp_path / "out"))
+    assert "30 epochs" in page.text
+    assert sum(text.startswith("Base training of the backbone, 30 epochs") for text in page.text) == 1  # shared
+    assert "74.12" in page.text
+    assert EVIL in page.text
+    assert max(map(len, page.text)) < 5000

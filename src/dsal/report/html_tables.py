@@ -31,8 +31,8 @@ def signed(number: str) -> str:
 def readable(value: object) -> str:
     """Format a configuration value for people; consecutive integers are shortened to ranges.
 
-    >>> readable([0, 1, 2, 3, 7]), readable(True), readable(None), readable(0.1)
-    ('0–3, 7', 'yes', '–', '0.1')
+    >>> readable([0, 1, 2, 3, 7]), readable(True), readable(None), readable(0.1), readable([{"a": 1}] * 9)
+    ('0–3, 7', 'yes', '–', '0.1', '9 tables')
     """
     if value is None or value == [] or value == {}:
         return MISSING
@@ -41,6 +41,8 @@ def readable(value: object) -> str:
     if isinstance(value, (list, tuple)):
         if len(value) > 2 and all(type(item) is int for item in value):
             return _ranges(value)
+        if len(value) > 2 and all(isinstance(item, Mapping) for item in value):
+            return f"{len(value)} tables"
         return ", ".join(readable(item) for item in value)
     return str(value)
 

@@ -13,7 +13,7 @@ from dsal.report.confusion_chart import confusion_of
 from dsal.report.facets import facets_of
 from dsal.report.figures import draw_chart, draw_confusion, save_figure
 from dsal.report.payload import payload
-from dsal.report.run_pages import Run, dataset_title, method_title, paper_results_of, read_runs
+from dsal.report.run_pages import Run, dataset_title, method_title, paper_results_of, read_runs, training_histories
 from dsal.report.templates import asset, render
 
 CONTENTS = "Summary", "Accuracy", "Stability", "Confusion", "Cost", "Numbers", "Configuration", "Provenance"
@@ -67,6 +67,7 @@ def build_report(run_dirs: Sequence[Path], out: Path, documents: Sequence[Mappin
         own=paper_results_of(runs),
         paper=tuple(dict.fromkeys(result for run in runs for result in run.paper)),
         notes=_notes(runs),
+        histories=training_histories(runs),
     )
     path = Path(out) / "report.html"
     write_text(path, page)

@@ -67,6 +67,22 @@ class Run:
         return nearest_result((r for r in self.paper if r.method.lower() == self.method), self.architecture)
 
     @property
+    def training_history(self) -> tuple[Mapping[str, Any], ...]:
+        """Epochs of the base training of the backbone, if they are known."""
+        training = (self.provenance.get("backbone") or {}).get("training")
+        history = training.get("history") if isinstance(training, Mapping) else None
+        return tuple(entry for entry in history if isinstance(entry, Mapping)) if isinstance(history, list) else ()
+
+    @property
+    def origin(self) -> Mapping[str, Any]:
+        """The provenance, with the number of epochs of the base training in place of the epochs."""
+        if not self.training_history:
+            return self.provenance
+        backbone = self.provenance["backbone"]
+        training = {**backbone["training"], "history": f"{len(self.training_history)} epochs"}
+        return {**self.provenance, "backbone": {**backbone, "training": training}}
+
+    @property
     def increments(self) -> int:
         """The paper's K: phases after phase 0."""
         return self.phases[-1].number
@@ -114,6 +130,20 @@ def read_runs(directories: Sequence[Path], documents: Sequence[Mapping[str, Any]
 def paper_results_of(runs: Iterable[Run]) -> tuple[PaperResult, ...]:
     """Return the paper's results for the runs' methods, each once."""
     return tuple(dict.fromkeys(run.paper_result for run in runs if run.paper_result is not None))
+
+
+def training_histories(runs: Iterable[Run]) -> list[tuple[str, tuple[Mapping[str, Any], ...]]]:
+    """Return the base trainings behind the runs, each once, as (labels of the runs, epochs)."""
+    found: list[tuple[list[str], tuple[Mapping[str, Any], ...]]] = []
+    for run in runs:
+        if not run.training_history:
+            continue
+        labels = next((labels for labels, epochs in found if epochs == run.training_history), None)
+        if labels is None:
+            found.append(([run.label], run.training_history))
+        else:
+            labels.append(run.label)
+    return [("; ".join(labels), epochs) for labels, epochs in found]
 
 
 def method_title(name: str) -> str:

@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from dsal.base.version import __version__
-from dsal.report.html_tables import differences, signed, size
+from dsal.report.html_tables import differences, readable, signed, size
 from dsal.report.run_pages import dataset_title
 from dsal.report.styles import css_colors, style
 from dsal.report.svg import draw_svg
@@ -47,6 +47,7 @@ def _environment() -> Environment:
         "bytes": size,
         "dataset_title": dataset_title,
         "differences": differences,
+        "readable": readable,
         "signed": signed,
     }
     return environment
