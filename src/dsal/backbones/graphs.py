@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from dsal.backbones.backbone import Backbone, Card, channels_last
+from dsal.backbones.foreign import check_graph
 from dsal.errors import FileFormatError, InputError
 from dsal.files.atomic import check_readable
 
@@ -62,6 +63,9 @@ class OnnxNetwork(nn.Module):
 
     Args:
         graph: the bytes of the ONNX file, as uint8 (n,).
+
+    Raises:
+        FileFormatError: see :func:`~dsal.backbones.foreign.check_graph`, which every graph goes through first.
     """
 
     graph: Tensor
@@ -69,7 +73,9 @@ class OnnxNetwork(nn.Module):
     def __init__(self, graph: Tensor) -> None:
         super().__init__()
         self.register_buffer("graph", graph)
-        self.session = _session(graph.numpy().tobytes())
+        content = graph.numpy().tobytes()
+        check_graph(content)
+        self.session = _session(content)
         self.input = self.session.get_inputs()[0]
         width = self.session.run(None, {self.input.name: self._cast(np.zeros((1, *self.shape), np.float32))})[0].shape
         self.channels: Mapping[str, int] = {"output": width[2 if len(width) == 3 else 1]}
