@@ -31,6 +31,10 @@ def serve(
     ] = 2048,
     max_batch: Annotated[int, typer.Option(help="Maximum number of images to predict together.")] = 6,
     max_wait_ms: Annotated[float, typer.Option(help="Time that a prediction waits for others.")] = 0.0,
+    memory: Annotated[str, typer.Option(help="Memory of the server; models that are not in use leave it.")] = "4GB",
+    allow_foreign_backbones: Annotated[
+        bool, typer.Option(help="Accept uploaded models that bring their own ONNX graph.")
+    ] = False,
     limit: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Change a limit, such as max-body=16MB; may be repeated."),
@@ -44,9 +48,10 @@ def serve(
         from dsal.serve.server import listen, run
     except ImportError as error:
         raise InputError(f"serving needs another package ({error}): pip install 'dsal-learn[serve]'") from error
-    from dsal.serve.settings import Settings, is_loopback, limits
+    from dsal.serve.settings import Settings, is_loopback, limits, quantity
 
-    if token is None and not is_loopback(host):
+    generated = token is None and not is_loopback(host)
+    if generated:
         token = secrets.token_urlsafe(24)
     settings = Settings(
         folder=models,
@@ -58,12 +63,14 @@ def serve(
         expansion_size=expansion_size,
         max_batch=max_batch,
         max_wait_ms=max_wait_ms,
+        memory=int(quantity(memory)),
+        foreign_backbones=allow_foreign_backbones,
         **limits(limit or ()),
     )
     models.mkdir(parents=True, exist_ok=True)
     listener = listen(settings)
     address = f"[{host}]" if ":" in host else host
-    key = f"#token={quote(token)}" if token else ""
+    key = f"#token={quote(token)}" if generated and token else ""  # the user has his own, and it stays out of logs
     typer.echo(f"http://{address}:{listener.getsockname()[1]}/{key}")
     typer.echo(f"models in {models.resolve()}; stop with Ctrl-C", err=True)
     try:

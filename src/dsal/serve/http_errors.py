@@ -25,3 +25,19 @@ class Unchanged(DSALError):
 
 class Cancelled(DSALError):
     """A lesson that was cancelled before anything was learned."""
+
+
+class Stopped(Refusal):
+    """The server stops before it made a change."""
+
+    def __init__(self) -> None:
+        super().__init__(503, "the server is stopping: nothing was changed; send it again", retry_after=5)
+
+
+class Unknown(Refusal):
+    """The server stops while it makes a change."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            503, "the server is stopping and the outcome is unknown: ask again with the same Idempotency-Key", 5
+        )

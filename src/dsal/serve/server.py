@@ -9,6 +9,8 @@ import json
 import os
 import socket
 import sys
+import threading
+from types import FrameType
 from typing import Any
 
 import torch
@@ -17,11 +19,12 @@ from threadpoolctl import threadpool_limits
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from dsal.errors import InputError
+from dsal.serve.engine.service import Service
 from dsal.serve.http.app import create_app
 from dsal.serve.http.guard import SECURITY
 from dsal.serve.settings import MEGABYTE, Settings
 
-_GRACE = 10  # seconds for running requests when the server is stopped
+_LAST = 0.3  # part of the grace time after which requests are cancelled, to write what has been begun
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # parameters of mallopt, as malloc.h numbers them
 _MAX_OVERHEAD = 2**16  # bytes of a request besides its body
 
@@ -52,8 +55,9 @@ def run(settings: Settings, listener: socket.socket) -> None:
     _return_freed_memory()
     torch.set_num_threads(1)  # one core per batch; a lesson leaves half of the cores to predictions
     threadpool_limits(max((os.cpu_count() or 1) // 2, 1), user_api="blas")
+    app = create_app(settings)
     config = uvicorn.Config(
-        create_app(settings),
+        app,
         http=bounded_protocol(settings.idle, settings.stalled),
         ws="none",
         lifespan="on",
@@ -63,11 +67,28 @@ def run(settings: Settings, listener: socket.socket) -> None:
         proxy_headers=False,  # nothing depends on the client's address
         backlog=1024,
         timeout_keep_alive=30,
-        timeout_graceful_shutdown=_GRACE,
+        timeout_graceful_shutdown=max(int(settings.grace * (1 - _LAST)), 1),
     )
     gc.collect()
     gc.freeze()  # code and libraries stay in memory: the collector can ignore them
-    uvicorn.Server(config).run(sockets=[listener])
+    _Stoppable(config, app.service).run(sockets=[listener])
+
+
+class _Stoppable(uvicorn.Server):
+    """A server that ends within its grace time, whatever runs; a change is on disk as a whole or not at all."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop on a signal."""
+        if not self._service.draining:
+            self._service.draining = True
+            last = threading.Timer(self._service.settings.grace, os._exit, (128 + sig,))
+            last.daemon = True
+            last.start()
+        super().handle_exit(sig, frame)
 
 
 def _allow_connections() -> None:

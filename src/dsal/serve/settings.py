@@ -15,8 +15,9 @@ from dsal.errors import InputError, UnknownNameError
 MEGABYTE = 2**20
 LIMITS = (  # what --limit can change
     "max_body", "max_small", "max_json_values", "max_bodies", "max_upload", "max_images", "max_pixels", "max_queue",
-    "max_lessons", "timeout", "idle", "stalled",
+    "max_lessons", "max_uploads", "timeout", "idle", "stalled", "stuck", "grace",
 )  # fmt: skip
+_SECONDS = ("timeout", "idle", "stalled", "stuck", "grace")
 _UNITS = {"": 1, "k": 1000, "kb": 2**10, "mb": 2**20, "gb": 2**30}
 
 
@@ -43,9 +44,14 @@ class Settings:
         max_pixels: most pixels per image.
         max_queue: most images waiting for a prediction.
         max_lessons: most lessons or changes waiting.
+        max_uploads: most model files that are uploaded at the same time.
         timeout: seconds for a request to arrive, and again for a prediction.
         idle: seconds after which an idle connection is closed.
         stalled: seconds after which a connection is closed whose client reads nothing of its answer.
+        stuck: seconds after which a change that is being made counts as hanging, and the server as not ready.
+        grace: seconds after SIGTERM or Ctrl-C within which the process ends, whatever runs.
+        memory: bytes that the process may take; models that are not used leave it.
+        foreign_backbones: whether uploaded models may bring their own ONNX graph.
     """
 
     folder: Path
@@ -66,9 +72,14 @@ class Settings:
     max_pixels: int = 50_000_000
     max_queue: int = 512
     max_lessons: int = 16
+    max_uploads: int = 2
     timeout: float = 60.0
     idle: float = 20.0
     stalled: float = 30.0
+    stuck: float = 120.0
+    grace: float = 10.0
+    memory: int = 4 * 2**30
+    foreign_backbones: bool = False
 
     def __post_init__(self) -> None:
         """Raise InputError if a value is out of range."""
@@ -76,6 +87,8 @@ class Settings:
             least = 1 if isinstance(getattr(self, name), int) else 1e-9
             if not least <= getattr(self, name) < 2**62:
                 raise InputError(f"{name.replace('_', '-')} must be at least {least:g}, got {getattr(self, name)}")
+        if self.memory < 2**29:
+            raise InputError(f"memory must be at least 512 MB, got {self.memory} bytes")
         if not 0 <= self.max_wait_ms <= 10_000:
             raise InputError(f"max-wait-ms must be from 0 to 10000, got {self.max_wait_ms}")
         if not 0 <= self.port <= 65535:
@@ -115,9 +128,18 @@ def limits(given: Iterable[str]) -> dict[str, Any]:
         setting = name.strip().replace("-", "_")
         if setting not in LIMITS:
             raise UnknownNameError("limit", name, [limit.replace("_", "-") for limit in LIMITS])
-        number = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([A-Za-z]*)\s*", value)
-        if number is None or number[2].lower() not in _UNITS:
-            raise InputError(f"a limit is NAME=NUMBER, for example max-body=16MB or timeout=30; got {text[:80]!r}")
-        amount = float(number[1]) * _UNITS[number[2].lower()]
-        found[setting] = amount if setting in ("timeout", "idle", "stalled") else int(amount)
+        amount = quantity(value)
+        found[setting] = amount if setting in _SECONDS else int(amount)
     return found
+
+
+def quantity(text: str) -> float:
+    """Return a number with or without a unit.
+
+    >>> quantity("4GB"), quantity("2.5")
+    (4294967296.0, 2.5)
+    """
+    number = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([A-Za-z]*)\s*", text)
+    if number is None or number[2].lower() not in _UNITS:
+        raise InputError(f"expected a number such as 30, 2.5, 64kB, 16MB or 4GB, got {text[:80]!r}")
+    return float(number[1]) * _UNITS[number[2].lower()]

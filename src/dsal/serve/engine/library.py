@@ -10,28 +10,31 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
+from weakref import WeakValueDictionary
 
 import torch
 from safetensors import SafetensorError, safe_open
 
+from dsal.backbones import graphs
 from dsal.backbones.backbone import Backbone
 from dsal.backbones.hub import as_backbone
 from dsal.base.memory import require
-from dsal.errors import FileFormatError, InputError, ModelBusyError
+from dsal.errors import FileFormatError, InputError, MemoryNeededError
 from dsal.files.atomic import file_stamp, flush_to_disk, remove_leftovers
 from dsal.files.lock import model_lock
 from dsal.image_model import ImageModel
+from dsal.image_model.image_predictor import read_facts
 from dsal.serve.engine.extractor import Extractor
+from dsal.serve.engine.kept_notes import forget_notes, keep_notes, kept_notes
 from dsal.serve.engine.names import model_names, model_path
+from dsal.serve.engine.shelf import Shelf, Stamp
 from dsal.serve.engine.snapshot import Snapshot
 from dsal.serve.http_errors import Refusal
 from dsal.serve.settings import Settings
 
 Outcome: TypeAlias = "dict[str, Any]"
-Stamp: TypeAlias = "tuple[int, int, int]"
 KEYS = "changes"  # name of the note that holds the keys of changes, newest last
 MOST_KEYS = 200
-_LOCK_SECONDS = 30.0
 _MAX_LEARNERS = 2  # models held in memory with their learning state
 
 
@@ -45,10 +48,10 @@ class Library:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.folder = settings.folder
-        self._snapshots: dict[str, tuple[Stamp, Snapshot]] = {}
+        self.shelf = Shelf(settings.memory)
         self._writing: str | None = None  # the model being written, whose file may be newer than its snapshot
         self._learners: dict[str, tuple[Stamp, ImageModel]] = {}  # only for the writing thread; newest last
-        self._extractors: dict[str, Extractor] = {}
+        self._extractors: WeakValueDictionary[str, Extractor] = WeakValueDictionary()  # as long as a model needs them
         self._new: Extractor | None = None
         self._loading, self._sharing = threading.Lock(), threading.Lock()
 
@@ -58,8 +61,9 @@ class Library:
 
     def listing(self) -> list[dict[str, Any]]:
         """Return name, size, time and classes of all models; only the headers of the files are read."""
-        listed = []
-        for name in self.names():
+        listed, names = [], self.names()
+        self.shelf.retain(set(names))
+        for name in names:
             path = model_path(self.folder, name)
             with suppress(FileNotFoundError):  # deleted since it was listed
                 status = path.stat()
@@ -73,6 +77,7 @@ class Library:
         path = model_path(self.folder, name)
         stamp = file_stamp(path)
         if stamp is None:
+            self.shelf.drop(name)
             raise Refusal(404, f"there is no model {name!r}")
         if (held := self.held(name)) is not None:
             return held
@@ -81,7 +86,7 @@ class Library:
                 return held
             model, extractor = self._load(path)
             snapshot = Snapshot.of(model, extractor)
-            self._snapshots[name] = stamp, snapshot
+            self.shelf.put(name, stamp, snapshot)
         return snapshot
 
     def held(self, name: str) -> Snapshot | None:
@@ -89,7 +94,7 @@ class Library:
 
         While this process writes the file, return the previous snapshot, so that nobody waits for a lesson.
         """
-        stamp, snapshot = self._snapshots.get(name, (None, None))
+        stamp, snapshot = self.shelf.get(name)
         if stamp is None or self._writing == name:
             return snapshot
         return snapshot if stamp == file_stamp(model_path(self.folder, name)) else None
@@ -117,36 +122,43 @@ class Library:
             create: whether to create the model if it does not exist.
         """
         path = model_path(self.folder, name)
-        try:
-            with model_lock(path, wait=_LOCK_SECONDS):
-                model = self._learner(name, path, create)
-                made = _find_entry(model.notes, key)
-                if made is not None:
-                    if made["digest"] != digest:
-                        raise Refusal(422, "this Idempotency-Key was used for another change: use a new one")
-                    return {**made["outcome"], "repeated": True}
-                outcome = action(model)
-                if key is not None:
-                    made = {"key": key, "digest": digest, "outcome": outcome}
-                    model.notes[KEYS] = [*_entries(model.notes), made][-MOST_KEYS:]
-                if model.classes:
-                    self._write(name, path, model)
-                else:  # the first lesson was undone
-                    self._unlink(name, path)
-                return outcome
-        except ModelBusyError as error:
-            raise Refusal(503, f"another program is writing the model {name!r}: try again", retry_after=5) from error
+        with model_lock(path):
+            model = self._learner(name, path, create)
+            made = _find_entry(model.notes, key)
+            if made is not None:
+                if made["digest"] != digest:
+                    raise Refusal(422, "this Idempotency-Key was used for another change: use a new one")
+                return {**made["outcome"], "repeated": True}
+            outcome = action(model)
+            if key is not None:
+                made = {"key": key, "digest": digest, "outcome": outcome}
+                model.notes[KEYS] = [*_entries(model.notes), made][-MOST_KEYS:]
+            if model.classes:
+                self._write(name, path, model)
+            else:  # the first lesson was undone
+                keep_notes(path, model.notes)
+                self._unlink(name, path)
+            return outcome
 
     def outcome(self, name: str, key: str) -> Outcome | None:
         """Return the outcome of the change with this key; None if it was not made."""
-        made = _find_entry(self.snapshot(name).notes, key)
+        path = model_path(self.folder, name)
+        made = _find_entry(self.snapshot(name).notes if path.exists() else kept_notes(path), key)
         return None if made is None else made["outcome"]
 
+    def check(self, upload: Path) -> None:
+        """Check an uploaded file like any model file; nothing of it stays in memory."""
+        if read_facts(upload)["card"]["architecture"] == graphs.NAME and not self.settings.foreign_backbones:
+            raise Refusal(
+                422,
+                "the model brings its own ONNX graph, which this server does not run: see --allow-foreign-backbones",
+            )
+        self._read(upload)
+
     def add(self, name: str, upload: Path) -> None:
-        """Check an uploaded file like any model file, and move it to its name."""
+        """Move a file that was checked to its name."""
         path = model_path(self.folder, name)
-        self._load(upload)
-        with model_lock(path, wait=_LOCK_SECONDS):
+        with model_lock(path):
             if path.exists():
                 raise Refusal(409, f"there is already a model {name!r}")
             os.replace(upload, path)
@@ -155,10 +167,11 @@ class Library:
     def remove(self, name: str) -> None:
         """Delete a model."""
         path = model_path(self.folder, name)
-        with model_lock(path, wait=_LOCK_SECONDS):
+        with model_lock(path):
             if not path.exists():
                 raise Refusal(404, f"there is no model {name!r}")
             self._unlink(name, path)
+            forget_notes(path)
 
     def tidy(self) -> None:
         """Remove partly written files that a killed server left behind."""
@@ -173,9 +186,12 @@ class Library:
         if stamp is None:
             if not create:
                 raise Refusal(404, f"there is no model {name!r}")
-            return ImageModel(self.extractor(name).backbone, expansion_size=self.settings.expansion_size)
+            model = ImageModel(self.extractor(name).backbone, expansion_size=self.settings.expansion_size)
+            model.notes = kept_notes(path)
+            return model
         if model is None or held != stamp:
             model, _ = self._load(path)
+        model.backbone = self._shared(model.backbone).backbone  # the one that is in use now
         if not model.learns_on:
             raise Refusal(409, f"the model {name!r} was saved without its learning part: it can only predict")
         self._hold(name, stamp, model)
@@ -186,10 +202,11 @@ class Library:
         self._writing = name
         try:
             model.save(path)
+            forget_notes(path)
             stamp = file_stamp(path)
             if stamp is not None:
                 self._hold(name, stamp, model)
-                self._snapshots[name] = stamp, Snapshot.of(model, self._shared(model.backbone))
+                self.shelf.put(name, stamp, Snapshot.of(model, self._shared(model.backbone)))
         finally:
             self._writing = None
         if gc.get_freeze_count():  # after gc.freeze() this is fast: see server.run
@@ -199,7 +216,7 @@ class Library:
         path.unlink()
         flush_to_disk(path.parent)
         self._learners.pop(name, None)
-        self._snapshots.pop(name, None)
+        self.shelf.drop(name)
 
     def _hold(self, name: str, stamp: Stamp, model: ImageModel) -> None:
         self._learners[name] = stamp, model
@@ -207,15 +224,24 @@ class Library:
             del self._learners[oldest]
 
     def _load(self, path: Path) -> tuple[ImageModel, Extractor]:
-        require(3 * path.stat().st_size, torch.device("cpu"), f"reading {path.name}")
+        model = self._read(path)
+        extractor = self._shared(model.backbone)
+        model.backbone = extractor.backbone
+        return model, extractor
+
+    def _read(self, path: Path) -> ImageModel:
+        needed = 3 * path.stat().st_size
+        require(needed, torch.device("cpu"), f"reading {path.name}")
+        if needed > self.settings.memory:
+            raise MemoryNeededError(
+                f"reading this model takes {needed / 1e9:.1f} GB: start the server with more --memory"
+            )
         model = ImageModel.load(path)
         if not model.classes:
             raise FileFormatError("this model has no classes, so it cannot be served")
         if not all(isinstance(label, str) for label in model.classes):
             raise FileFormatError("the class names of this model are not text, so it cannot be served")
-        extractor = self._shared(model.backbone)
-        model.backbone = extractor.backbone
-        return model, extractor
+        return model
 
     def _shared(self, backbone: Backbone) -> Extractor:
         """Return the extractor of this backbone, shared by all models that use it."""
@@ -224,9 +250,10 @@ class Library:
             return known
         fingerprint = backbone.fingerprint()
         with self._sharing:
-            if fingerprint not in self._extractors:
-                self._extractors[fingerprint] = Extractor(backbone)
-            return self._extractors[fingerprint]
+            extractor = self._extractors.get(fingerprint)
+            if extractor is None:
+                extractor = self._extractors[fingerprint] = Extractor(backbone)
+            return extractor
 
 
 def check_label(model: ImageModel, label: str) -> None:

@@ -1,8 +1,9 @@
-"""Threads that decode images and run backbones, one batch per core; predictions take precedence over lessons.
+"""Threads that decode images and run backbones, one batch per core; predictions go before lessons.
 
 Features are extracted from one piece of work at a time. Pieces that arrive in the meantime and need the same scores
 join the batch, up to ``max_batch`` images; then all are scored at once. So batches fill up under load, and a single
-client never waits. Lessons submit their images a few at a time and give way to predictions.
+client never waits. Lessons submit their images a few at a time and give way to predictions; but every fourth piece of
+work is theirs, so that they get on beside any load.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ Features: TypeAlias = NDArray[np.float32]
 Rows: TypeAlias = tuple[NDArray[Any], ...]
 Extract: TypeAlias = Callable[[Pixels], Features]
 Score: TypeAlias = Callable[[Features], Rows]
+_SHARE = 4  # one piece of work in so many belongs to lessons, if there are any
 
 
 @dataclass(eq=False)
@@ -71,6 +73,7 @@ class Runner:
         self._seconds = 0.05  # per image, as a moving average
         self._stopped = False
         self._patient_left = max(threads - 1, 1)  # threads that a lesson may take
+        self._since_patient = 0  # pieces of urgent work since the last one of a lesson
         self._threads = [threading.Thread(target=self._run, name="dsal-backbone", daemon=True) for _ in range(threads)]
         for thread in self._threads:
             thread.start()
@@ -169,9 +172,12 @@ class Runner:
                 for piece in (*self._urgent, *self._patient):
                     piece.answer.cancel()
                 return None
-            if self._urgent:
+            turn = self._patient and self._patient_left and self._since_patient >= _SHARE - 1
+            if self._urgent and not turn:
+                self._since_patient += 1
                 return self._take(self._urgent[0])
             self._patient_left -= 1
+            self._since_patient = 0
             return self._patient.popleft()
 
     def _more(self, first: _Piece, size: int) -> _Piece | None:

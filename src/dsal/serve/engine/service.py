@@ -6,16 +6,16 @@ import asyncio
 import hashlib
 import math
 import os
-import sys
-import threading
+import tempfile
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from pathlib import Path
 
 import anyio
 import numpy as np
+from anyio import to_thread
 
 from dsal.backbones.backbone import Card
 from dsal.data.images.decode import Pixels
@@ -28,11 +28,9 @@ from dsal.serve.engine.library import Library, Outcome
 from dsal.serve.engine.prometheus import Metrics
 from dsal.serve.engine.runner import Features, Rows, Runner, Score
 from dsal.serve.engine.snapshot import Snapshot
-from dsal.serve.http_errors import Cancelled, Refusal, Unchanged
+from dsal.serve.engine.writer import Writer
+from dsal.serve.http_errors import Cancelled, Refusal, Stopped, Unchanged, Unknown
 from dsal.serve.settings import Settings
-
-T = TypeVar("T")
-_NICENESS = 5  # added for the writing thread: next to two busy threads it gets a fifth of the time
 
 
 @dataclass(eq=False)
@@ -84,17 +82,21 @@ class Service:
             threads=os.cpu_count() or 1,
         )
         self.lessons: dict[tuple[str, str], LessonProgress] = {}
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="dsal-writer", initializer=_lower_priority)
-        self._writes = 0
+        self.writer = Writer(settings.max_lessons)
+        self.draining = False
+        self._probes = anyio.CapacityLimiter(2)
         self.metrics.gauge("dsal_queue_images", "Images waiting for a prediction.", lambda: self.runner.waiting)
         self.metrics.gauge("dsal_lessons_waiting", "Lessons in progress or waiting.", lambda: len(self.lessons))
+        self.metrics.gauge("dsal_models_held", "Models in memory.", lambda: len(self.library.shelf))
+        self.metrics.gauge("dsal_models_bytes", "Bytes of models in memory.", lambda: self.library.shelf.bytes())
 
     def close(self) -> None:
         """Stop: cancel lessons that are being read, finish one that is being written."""
-        for lesson in self.lessons.values():
+        self.draining = True
+        for lesson in list(self.lessons.values()):
             lesson.cancelled = True
         self.runner.close()
-        self._writer.shutdown(wait=True)
+        self.writer.close()
 
     async def snapshot(self, name: str) -> Snapshot:
         """Return the current snapshot of a model."""
@@ -129,9 +131,17 @@ class Service:
         try:
             outcome = await self._learn(name, key, digest, lesson, images, labels, skip_broken)
             ended = "repeated" if outcome.get("repeated") else "learned"
-        except (Cancelled, asyncio.CancelledError) as error:
+        except Cancelled as error:
             ended = "cancelled"
+            if self.draining:
+                raise Stopped from error
             raise Refusal(409, "the lesson was cancelled: nothing was learned") from error
+        except asyncio.CancelledError as error:  # while its images are read
+            ended = "cancelled"
+            raise Stopped from error
+        except Unknown:
+            ended = "unknown"
+            raise
         finally:
             del self.lessons[handle]
             self.metrics.lessons.labels(ended).inc()
@@ -144,20 +154,19 @@ class Service:
         self, name: str, key: str | None, what: str, action: Callable[[ImageModel], Outcome], create: bool = False
     ) -> Outcome:
         """Change a model in the writing thread; ``what`` identifies the change, in case its key is used twice."""
-        return await self.write(self.library.change, name, key, what, action, create)
+        return await self.writer.run(self.library.change, name, key, what, action, create)
 
-    async def write(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Run a function in the writing thread, one at a time."""
-        if self._writes >= self.settings.max_lessons:
-            raise Refusal(429, f"{self._writes} changes are already waiting: try again later", retry_after=5)
-        self._writes += 1
+    async def ready(self) -> None:
+        """Raise Refusal if the server cannot do its work now."""
+        if self.draining:
+            raise Refusal(503, "the server is stopping", retry_after=5)
+        if self.writer.busy_seconds() > self.settings.stuck:
+            raise Refusal(503, f"a change has been running for {self.writer.busy_seconds():.0f} s", retry_after=30)
         try:
-            # Finish the change even if the client has disconnected: there are no partial changes.
-            return await asyncio.shield(
-                asyncio.get_running_loop().run_in_executor(self._writer, lambda: function(*arguments))
-            )
-        finally:
-            self._writes -= 1
+            with anyio.fail_after(2):
+                await to_thread.run_sync(_write_test, self.library.folder, limiter=self._probes, abandon_on_cancel=True)
+        except (OSError, TimeoutError, anyio.WouldBlock) as error:
+            raise Refusal(503, f"the model folder cannot be written: {error}", retry_after=5) from error
 
     async def _learn(
         self,
@@ -276,8 +285,6 @@ def _digest(*parts: str | bytes) -> str:
     return digest.hexdigest()[:32]
 
 
-def _lower_priority() -> None:
-    """Lower the priority of this thread, if the system supports thread priorities."""
-    if sys.platform == "linux":
-        thread = threading.get_native_id()
-        os.setpriority(os.PRIO_PROCESS, thread, min(os.getpriority(os.PRIO_PROCESS, thread) + _NICENESS, 19))
+def _write_test(folder: Path) -> None:
+    with tempfile.TemporaryFile(dir=folder) as file:
+        file.write(b"x")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from typing import Annotated, Any
@@ -99,10 +100,7 @@ def api_routes(service: Service, bodies: Bodies) -> APIRouter:
         under_way = service.lessons.get((name, key))
         if under_way is not None:
             return schemas.LessonState(state=under_way.stage, done=under_way.done, total=under_way.total)
-        outcome = None
-        if model_path(library.folder, name).exists():
-            await service.snapshot(name)
-            outcome = library.outcome(name, key)
+        outcome = await asyncio.to_thread(library.outcome, name, key)
         if outcome is None:
             return schemas.LessonState(state="none", done=0, total=0)
         images = outcome.get("images", 0)

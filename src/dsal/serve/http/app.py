@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from math import ceil
@@ -38,7 +39,7 @@ def create_app(settings: Settings) -> Guard:
     async def life(app: FastAPI) -> AsyncIterator[None]:
         service.library.tidy()
         yield
-        service.close()
+        await asyncio.to_thread(service.close)  # the loop still has answers to send
 
     app = FastAPI(
         title="dsal serve",
@@ -65,7 +66,7 @@ def create_app(settings: Settings) -> Guard:
 
     app.mount("/page", _Fresh(directory=PAGE))
     _add_error_handlers(app)
-    return Guard(app, settings, service.metrics, bodies)
+    return Guard(app, service, bodies)
 
 
 class _Fresh(StaticFiles):

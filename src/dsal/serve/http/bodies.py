@@ -37,7 +37,7 @@ class Bodies:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.held = 0
+        self.held, self.most = 0, min(settings.max_bodies, settings.memory // 4)
         self._parsing = anyio.CapacityLimiter(1)  # parsers hold Python's lock: two at a time would starve the loop
 
     def incoming(self, scope: Scope, receive: Receive) -> Incoming:
@@ -130,7 +130,7 @@ class Incoming:
             raise self._too_large()
         if self._kept:
             self._bodies.held += size
-            if self._bodies.held > self._bodies.settings.max_bodies:
+            if self._bodies.held > self._bodies.most:
                 raise Refusal(503, "the server is receiving too much data at once: try again", retry_after=2)
         return message
 

@@ -16,10 +16,10 @@ from ipaddress import ip_address
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dsal.serve.engine.prometheus import Metrics
+from dsal.serve.engine.service import Service
 from dsal.serve.http.bodies import Bodies
 from dsal.serve.http_errors import Refusal
-from dsal.serve.settings import Settings, is_loopback
+from dsal.serve.settings import is_loopback
 
 SECURITY = [
     (
@@ -44,8 +44,9 @@ _OBSERVED = ("/metrics", "/v2/health/live", "/v2/health/ready")
 class Guard:
     """ASGI middleware that refuses forbidden requests, limits the body of every other, and records metrics."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics, bodies: Bodies) -> None:
-        self.app, self.settings, self.metrics, self.bodies = app, settings, metrics, bodies
+    def __init__(self, app: ASGIApp, service: Service, bodies: Bodies) -> None:
+        self.app, self.service, self.bodies = app, service, bodies
+        self.settings, self.metrics = service.settings, service.metrics
         self._is_known_host = lru_cache(maxsize=256)(self._find_host)  # most clients send the same header every time
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -55,9 +55,8 @@ def inference_routes(service: Service, bodies: Bodies) -> APIRouter:
 
     @router.get("/health/ready")
     async def ready() -> dict[str, bool]:
-        """Check that the server can answer: the model folder exists."""
-        if not library.folder.is_dir():
-            raise Refusal(503, "the model folder does not exist", retry_after=5)
+        """Check that the server can learn: it is not stopping, the writer moves on, the model folder can be written."""
+        await service.ready()
         return {"ready": True}
 
     @router.get("")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import stat
 import sys
 import tempfile
 from collections.abc import AsyncIterator
@@ -36,19 +37,26 @@ _FAILURES: dict[int | str, dict[str, Any]] = {
 def transfer_routes(service: Service, bodies: Bodies) -> APIRouter:
     """Return the routes for model files."""
     router = APIRouter(prefix="/api/models", responses=_FAILURES)
-    library, one_export = service.library, asyncio.Semaphore(1)
+    library, one_export, uploads = service.library, asyncio.Semaphore(1), 0
 
     @router.get("/{name}/file", response_class=Response, responses={200: _FILE})
     def download(name: str) -> Response:
         """Download the model file, as used by `dsal learn` and `dsal predict`."""
-        return _streamed(_opened(model_path(library.folder, name), name), f"{name}.dsal")
+        return _streamed(_opened(library.folder, name), f"{name}.dsal")
 
     @router.put("/{name}/file", status_code=201, openapi_extra={"requestBody": {"required": True, **_FILE}})
     async def upload(name: str, request: Request) -> schemas.Changed:
-        """Upload a model file; it is checked like any model file, and nothing in it is executed."""
+        """Upload a model file; it is checked like any model file.
+
+        Nothing in it is executed, unless the server was started with `--allow-foreign-backbones`.
+        """
+        nonlocal uploads
         model_path(library.folder, name)
+        if uploads >= service.settings.max_uploads:
+            raise Refusal(429, f"{uploads} models are already being uploaded: try again later", retry_after=10)
         target = library.folder / f".upload-{secrets.token_hex(8)}.tmp"
         require(3 * declared(request.scope), torch.device("cpu"), "this model")
+        uploads += 1
         try:
             with target.open("wb") as file:
                 async for piece in request.stream():
@@ -56,19 +64,21 @@ def transfer_routes(service: Service, bodies: Bodies) -> APIRouter:
                 file.flush()
                 await asyncio.to_thread(os.fsync, file.fileno())
             try:
-                await service.write(library.add, name, target)
+                await asyncio.to_thread(library.check, target)
+                await service.writer.run(library.add, name, target)
             except (DSALError, MemoryError) as error:
                 if isinstance(error, Refusal):
                     raise
                 raise Refusal(422, str(error).replace(str(target), "the file")) from error
         finally:
+            uploads -= 1
             target.unlink(missing_ok=True)
         return schemas.Changed(changed=f"added {name!r}")
 
     @router.delete("/{name}")
     async def remove(name: str) -> schemas.Changed:
         """Delete a model and its file."""
-        await service.write(library.remove, name)
+        await service.writer.run(library.remove, name)
         return schemas.Changed(changed=f"deleted {name!r}")
 
     @router.get("/{name}/export", response_class=Response, responses={200: _FILE})
@@ -114,11 +124,20 @@ async def _exported(request: Request, path: Path, format: str, target: Path) -> 
         raise Refusal(501 if "pip install" in line[0] else 422, line[0].removeprefix("error: "))
 
 
-def _opened(path: Path, name: str) -> FileIO:
+def _opened(folder: Path, name: str) -> FileIO:
+    """Open a model file in the folder: no pipe, on which this would wait for ever, and no link that leads elsewhere."""
+    path = model_path(folder, name)
     try:
-        return path.open("rb", buffering=0)  # if the file is replaced, this descriptor still reads the old one
+        if Path(os.path.realpath(path)).parent != Path(os.path.realpath(folder)):
+            raise Refusal(403, f"the model {name!r} is a link to a file outside the folder: it cannot be downloaded")
+        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        file = FileIO(os.open(path, flags), closefd=True)  # if the file is replaced, this still reads the old one
     except FileNotFoundError:
         raise Refusal(404, f"there is no model {name!r}") from None
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise Refusal(404, f"there is no model {name!r}: what has its name is not a file")
+    return file
 
 
 def _streamed(file: FileIO, filename: str) -> StreamingResponse:
