@@ -136,7 +136,8 @@ class Library:
             if model.classes:
                 self._write(name, path, model)
             else:  # the first lesson was undone
-                keep_notes(path, model.notes)
+                if _entries(model.notes):
+                    keep_notes(path, {KEYS: _entries(model.notes)})
                 self._unlink(name, path)
             return outcome
 
