@@ -170,6 +170,13 @@ def test_rename(taught: ImageModel, backbone: Backbone, album: Path) -> None:
         taught.rename("alpha", "char 37")
     with pytest.raises(InputError, match="did you mean 'char 74'"):
         taught.rename("char 73", "beta")
+    for name in ("", "  ", "unknown", "None of these "):
+        with pytest.raises(InputError, match=r"a class name must not be|cannot be the name of a class"):
+            taught.rename("alpha", name)
+        with pytest.raises(InputError, match=r"a class name must not be|cannot be the name of a class"):
+            taught.learn((files.paths[:1], [name]))
+        with pytest.raises(InputError, match=r"a class name must not be|cannot be the name of a class"):
+            taught.relabel(files.paths[:1], name)
 
 
 def test_drop(taught: ImageModel, backbone: Backbone, album: Path) -> None:

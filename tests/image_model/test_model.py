@@ -51,6 +51,9 @@ def test_learns_and_answers(taught: ImageModel, album: Path) -> None:
     assert right / len(known) == found.accuracy
     assert all(answer.top_k[0] == (answer.label, answer.score) and len(answer.top_k) == 3 for answer in answers)
     assert sum(answer.novel for answer in answers) == found.known_flagged + found.unknown_flagged
+    accepted = sum(answer.label == answer.path.parent.name and not answer.novel for answer in known)
+    assert 0 < found.right_flagged <= found.known_flagged
+    assert found.accepted_accuracy == accepted / len(known)
 
 
 def test_counts_leave_one_out_answers(backbone: Backbone, album: Path, tmp_path: Path) -> None:
@@ -102,6 +105,18 @@ def test_merge_equals_learning_all(taught: ImageModel, backbone: Backbone, album
     assert taught.learn(files).repeated == 45  # the other's images are known, under their labels
     assert taught.learn((files.paths[:1], ["another label"])).moved[0][2] == files.labels[0]
     assert {label: sum(row.values()) for label, row in taught.left_out.items()} == dict.fromkeys(whole.classes, 15)
+
+
+def test_what_cannot_merge_is_said_before_what_must_not(taught: ImageModel, backbone: Backbone, album: Path) -> None:
+    """Different sizes can never merge: it is no use to forget images first."""
+    other = ImageModel(backbone, DSALClassifier(expansion_size=64))
+    other.learn(album / "first")
+    with pytest.raises(InputError, match="expansion_size"):
+        taught.merge(other)
+    same = new(backbone)
+    same.learn(album / "first")
+    with pytest.raises(InputError, match=r"the same 60 images.*the option 'again'"):
+        taught.merge(same)
 
 
 def test_another_backbone_is_refused(taught: ImageModel, album: Path, tmp_path: Path) -> None:

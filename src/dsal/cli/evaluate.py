@@ -40,6 +40,7 @@ def evaluate(
     if json:
         record = {
             "accuracy": None if math.isnan(found.accuracy) else found.accuracy,
+            "accepted_accuracy": None if math.isnan(found.accepted_accuracy) else found.accepted_accuracy,
             "known": {"images": known, "flagged": found.known_flagged},
             "unknown": {"images": found.unknown, "flagged": found.unknown_flagged},
             "classes": list(found.classes),
@@ -52,7 +53,10 @@ def evaluate(
         if images:
             typer.echo(f"{label:<{width}}  {100 * hits / images:6.2f}%  of {images} images")
     if known:
-        typer.echo(f"accuracy {100 * found.accuracy:.2f}% on {known} images of known classes")
-        typer.echo(f"flagged as unknown: {found.known_flagged} of {known} images of known classes")
+        typer.echo(f"accuracy {100 * found.accuracy:.2f}% on {known} images of known classes, flagged or not")
+        typer.echo(
+            f"flagged as unknown: {found.known_flagged} of {known} images of known classes; accuracy "
+            f"{100 * found.accepted_accuracy:.2f}% if these count as wrong"
+        )
     if found.unknown:
         typer.echo(f"flagged as unknown: {found.unknown_flagged} of {found.unknown} images of classes never taught")

@@ -128,13 +128,15 @@ class ImagePredictor:
         scores = self.predictor.scores(found.x)
         flagged, known = scores.novelty > THRESHOLD, columns >= 0
         confusion = np.zeros((len(classes),) * 2, dtype=np.int64)
-        np.add.at(confusion, (columns[known], scores.logits[known].argmax(1)), 1)
+        answers = scores.logits.argmax(1)
+        np.add.at(confusion, (columns[known], answers[known]), 1)
         return Evaluation(
             classes=classes,
             confusion=confusion,
             unknown=int((~known).sum()),
             unknown_flagged=int(flagged[~known].sum()),
             known_flagged=int(flagged[known].sum()),
+            right_flagged=int((flagged & (answers == columns)).sum()),
             broken=found.broken,
         )
 

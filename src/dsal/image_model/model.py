@@ -33,6 +33,7 @@ from dsal.image_model.sources import (
     Images,
     Labelled,
     LabelledImages,
+    check_class_name,
     content_keys,
     describe,
     labelled_images,
@@ -152,6 +153,8 @@ class ImageModel:
             progress: called with (images read, total images).
         """
         given = labelled_images(source)
+        for label in dict.fromkeys(given.labels):
+            check_class_name(label)
         known = _nothing_known if again else self.seen.__contains__
         found = self._features().collect(given.images, broken=broken, known=known, progress=progress)
         position = {row: i for i, row in enumerate(found.rows.tolist())}
@@ -275,6 +278,7 @@ class ImageModel:
         if new_label is None:
             given = labelled_images(source)  # type: ignore[arg-type]
         else:
+            check_class_name(new_label)
             images = unlabelled_images(source)  # type: ignore[arg-type]
             given = LabelledImages(images, (new_label,) * len(images))
         keys = content_keys(given.images)
@@ -296,8 +300,8 @@ class ImageModel:
     def rename(self, old: str, new: str) -> None:
         """Rename a class. Nothing else changes."""
         self._learned.check_known(old)
-        if not new or new in self.classes:
-            raise InputError(f"{new!r} is a class already: choose another name" if new else "the new name is empty")
+        if check_class_name(new) in self.classes:
+            raise InputError(f"{new!r} is a class already: choose another name")
         with self._change(f"renamed {old} to {new}"):
             self._learned.rename(old, new)
 
@@ -333,11 +337,12 @@ class ImageModel:
                 f"only models with the same backbone can be merged: {self.backbone.card.architecture} and "
                 f"{other.backbone.card.architecture} differ in architecture, weights or preprocessing"
             )
+        self.classifier._learner.check_mergeable(other.classifier._learner)
         shared = self.seen.shared(other.seen)
         if shared and not again:
             raise InputError(
                 f"both models have learned the same {shared} images, which would count twice: forget them in one of "
-                "the models, or pass again=True (--again)"
+                "the models, or allow it with the option 'again'"
             )
         with self._change(f"merged {len(other.classes)} classes of another model"):
             self._learned.merge(other._learned)

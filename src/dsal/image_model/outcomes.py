@@ -76,6 +76,7 @@ class Evaluation:
         unknown: number of images whose class was never taught.
         unknown_flagged: how many of these were flagged as novel.
         known_flagged: how many images of known classes were flagged as novel.
+        right_flagged: how many of these would have been classified correctly.
         broken: images that could not be read, and why.
     """
 
@@ -84,10 +85,17 @@ class Evaluation:
     unknown: int
     unknown_flagged: int
     known_flagged: int
+    right_flagged: int
     broken: tuple[str, ...]
 
     @property
     def accuracy(self) -> float:
-        """Fraction of the images of known classes that are classified correctly; NaN if there are none."""
+        """Fraction of the images of known classes whose most likely class is right, flagged or not; NaN without any."""
         total = self.confusion.sum()
         return float(np.trace(self.confusion) / total) if total else float("nan")
+
+    @property
+    def accepted_accuracy(self) -> float:
+        """Fraction of the images of known classes that are classified correctly and not flagged; NaN without any."""
+        total = self.confusion.sum()
+        return float((np.trace(self.confusion) - self.right_flagged) / total) if total else float("nan")

@@ -29,6 +29,7 @@ Labelled: TypeAlias = (
     "tuple[Iterable[StrPath | ImageSource] | NDArray[np.uint8], Sequence[str]]"
 )
 KEY_BYTES = 16
+RESERVED_NAMES = ("unknown", "none of these")  # what commands and the page call images of no known class
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,21 @@ def content_key(content: ImageSource) -> bytes:
         pixels = np.ascontiguousarray(content)
         content = f"{pixels.shape} {pixels.dtype}".encode() + pixels.tobytes()
     return hashlib.sha256(content).digest()[:KEY_BYTES]
+
+
+def check_class_name(name: str) -> str:
+    """Return a class name; raise InputError for one that is blank, or that predictions use for unknown images.
+
+    >>> check_class_name("Unknown")
+    Traceback (most recent call last):
+        ...
+    dsal.errors.InputError: 'Unknown' cannot be the name of a class: it is what images of no known class are called
+    """
+    if not name.strip():
+        raise InputError(f"a class name must not be empty or blank, got {name!r}")
+    if name.strip().casefold() in RESERVED_NAMES:
+        raise InputError(f"{name!r} cannot be the name of a class: it is what images of no known class are called")
+    return name
 
 
 def describe(image: object) -> str:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from dsal.errors import InputError
+from dsal.image_model.sources import check_class_name
 
 SUFFIX = ".dsal"
 MOST_CHARACTERS = 64
@@ -60,4 +61,4 @@ def class_label(text: object) -> str:
         raise InputError(f"a class name must have 1 to {MOST_CHARACTERS} characters, got {len(label)}")
     if any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in label):
         raise InputError("a class name must be one line of text, without control characters")
-    return label
+    return check_class_name(label)
