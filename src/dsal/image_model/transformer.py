@@ -20,7 +20,7 @@ from dsal.image_model.image_features import BackboneFeatures
 
 
 class ImageFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """Turn images into features: ``make_pipeline(ImageFeatures(), DSALClassifier())``.
+    """Turn images into features: ``make_pipeline(ImageFeatures(), DSALClassifier(gamma=100))``.
 
     There is nothing to fit: the backbone is frozen.
 
