@@ -234,7 +234,7 @@ def test_a_rollback_covers_everything_inside() -> None:
         with rollback([ridge]):
             ridge.grow(5)
             ridge.update(blocks_of(x, y), rows=20, columns=torch.tensor([0, 1]))
-            ridge.keep(torch.tensor([0]))
+            ridge.select(torch.tensor([0]))
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -349,7 +349,7 @@ def test_weights_are_solved_once_and_follow_the_columns() -> None:
     assert ridge.weights() is before
     ridge.grow(2)
     assert torch.equal(ridge.weights()[:, 6:], torch.zeros(10, 2, dtype=torch.float64))
-    ridge.keep(torch.tensor([7, 4]))
+    ridge.select(torch.tensor([7, 4]))
     np.testing.assert_allclose(ridge.weights()[:, 1], before[:, 4], rtol=1e-12)
 
 

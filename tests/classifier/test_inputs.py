@@ -270,10 +270,10 @@ def test_samples_depend_on_the_rows_alone(rows: Rows) -> None:
     keys = RowKeys(64, seed=3)
 
     def sample(order: NDArray[np.int64], size: int) -> RowSample:
-        result = RowSample(40, 64)
+        result = RowSample(40, 64, seed=3)
         for i in range(0, len(order), size):
             part = order[i : i + size]
-            result.add(keys(rows.x[part], rows.y[part]), rows.x[part], rows.y[part], np.ones(len(part)))
+            result.add(rows.x[part], rows.y[part], np.ones(len(part)))
         return result
 
     one = sample(np.arange(2600), 2600)

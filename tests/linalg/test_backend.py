@@ -120,7 +120,7 @@ def test_restore_undoes_everything_bit_for_bit(backend: Backend, d: int) -> None
     state = square(backend, gram_matrix(d))
     backend.factor_(state)
     before = triangle(state).tobytes()
-    kept = backend.keep_(state)
+    kept = backend.backup_(state)
     assert triangle(state).tobytes() == before
     backend.add_rows_to_factor_(state, torch.randn(4, d, dtype=torch.float64))
     backend.unfactor_(state)
@@ -148,7 +148,7 @@ def test_lapack_copies_no_square() -> None:
     address = state.data_ptr()
     backend.factor_(other)
     tracemalloc.start()
-    kept = backend.keep_(state)
+    kept = backend.backup_(state)
     backend.add_rows_to_gram_(state, torch.randn(32, d, dtype=torch.float64))
     backend.factor_(state)
     backend.add_rows_to_factor_(state, torch.randn(32, d, dtype=torch.float64))

@@ -24,9 +24,9 @@ from dsal.analytic.activations import Activation, apply, resolve
 from dsal.analytic.expansion import Expansion, expansions
 from dsal.analytic.head import AnalyticHead
 from dsal.analytic.packing import flat, pack, parted, unpack
-from dsal.analytic.parallel import share, update
+from dsal.analytic.parallel import own_rows, update
 from dsal.analytic.ridge import Blocks, Ridge, bytes_needed
-from dsal.analytic.rollback import rollback, unchanged
+from dsal.analytic.rollback import rollback
 from dsal.analytic.rows import PhaseRows, blaming, pick
 from dsal.analytic.scoring import best_columns, logits
 from dsal.analytic.streams import Auto, Compensation, cleansed, one_hot, residue
@@ -156,7 +156,7 @@ class Learner:
         If the caller stops early, nothing is learned.
         """
         first = self.classes == 0
-        with self.guard(), blaming(phase.read):
+        with self.rollback(), blaming(phase.read):
             if self.main is None and self._frozen is None:
                 self._begin(phase)
             for ridge in self.ridges:
@@ -178,7 +178,7 @@ class Learner:
         ``"auto"``. Rows that the expansion holds are refused.
         """
         self._check_alone("forget")
-        with self.guard():
+        with self.rollback():
             if any(self.built().contains(block.features).any() for block in phase.read(self.block_rows)):
                 raise InputError(
                     f"some of these rows are part of the expansion ({self.kind.name!r}, built from rows of the first "
@@ -189,7 +189,7 @@ class Learner:
 
     def drop_compensation(self) -> None:
         """Remove the compensation streams and all that was measured with them; the main stream goes on alone."""
-        with self.guard():
+        with self.rollback():
             self.compensations, self.comps, self.gammas, self.ratio = (), (), self.gammas[:1], RatioFit()
             self._frozen = None if self._frozen is None else self._frozen[:1]
 
@@ -201,7 +201,7 @@ class Learner:
         """
         self._check_alone("merge")
         self.check_mergeable(other)
-        with self.guard():
+        with self.rollback():
             for ours, theirs in zip(self.ridges, other.ridges, strict=False):
                 ours.grow(classes - ours.classes)
                 ours.merge(theirs, columns)
@@ -216,16 +216,16 @@ class Learner:
         """
         self._check_alone("subtract a model")
         self.check_mergeable(other)
-        with self.guard():
+        with self.rollback():
             for ours, theirs in zip(self.ridges, other.ridges, strict=False):
                 ours.unmerge(theirs, columns)
             self._leftovers = True
 
-    def keep(self, columns: Tensor) -> None:
+    def select(self, columns: Tensor) -> None:
         """Drop the columns of all other classes: they are never predicted again."""
-        with self.guard():
+        with self.rollback():
             for ridge in self.ridges:
-                ridge.keep(columns)
+                ridge.select(columns)
 
     def strength(self, compensation: float | Auto | None) -> float:
         """Return C in use: as given, 0 for None, or for ``"auto"`` the value fitted to the phases learned so far."""
@@ -280,12 +280,12 @@ class Learner:
         return [torch.cat(part) for part in parts]
 
     @contextmanager
-    def guard(self) -> Iterator[None]:
+    def rollback(self) -> Iterator[None]:
         """Restore the learner, bit for bit, if the block raises, even by Ctrl-C."""
-        if self._guarded:  # the outer guard is enough
+        if self._guarded:  # the outer block is enough
             yield
             return
-        with unchanged(self), rollback(self.ridges if self.learns_on else ()):
+        with rollback(self.ridges if self.learns_on else (), self):
             self._guarded = True
             yield
         self._guarded = False
@@ -390,13 +390,13 @@ class Learner:
             raise InputError("only models with equal activation merge")
 
     def _main_blocks(self, phase: PhaseRows, columns: Tensor) -> Blocks:
-        for block in share(phase.read(self.block_rows), self.team):
+        for block in own_rows(phase.read(self.block_rows), self.team):
             x = apply(self.main_activation, self.expand(block.features))  # (7)
             yield block.weighted(x, one_hot(block.columns, columns))
 
     def _residue_blocks(self, phase: PhaseRows, stream: Compensation, every: Tensor, kept: Tensor) -> Blocks:
         weights = self.ridges[0].weights()  # at the end of the phase
-        for block in share(phase.read(self.block_rows), self.team):
+        for block in own_rows(phase.read(self.block_rows), self.team):
             z = self.expand(block.features)
             fitted = self.backend.product(apply(self.main_activation, z), weights)
             left_over = cleansed(residue(one_hot(block.columns, every), fitted), kept)  # (13), (15)

@@ -54,31 +54,31 @@ def _outputs(
     def outputs() -> Iterator[Tensor]:
         main, *comps = learner.ridges
         y = one_hot(block.columns, torch.arange(learner.classes, device=learner.backend.device))
-        z, share = learner.expand(block.features), block.share
+        z, removed = learner.expand(block.features), block.removable
         x = apply(learner.main_activation, z)
-        fitted, left_out, solved = main.leave_one_out(x, y, share)
+        fitted, left_out, solved = main.leave_one_out(x, y, removed)
         yield left_out.cpu()
         for stream, ridge in zip(learner.compensations, comps, strict=True) if compensated else ():
             left_over = residue(y, fitted)
             if stream.cleanse and not first:
                 left_over = cleansed(left_over, present)
             x_comp = apply(stream.activation, z)
-            _, left_out, solved_comp = ridge.leave_one_out(x_comp, left_over, share)
+            _, left_out, solved_comp = ridge.leave_one_out(x_comp, left_over, removed)
             yield left_out.cpu()
             if total is not None:
                 h, k = x @ solved, x_comp @ solved_comp  # (n x n)
-                taken = (1.0 - share * h.diagonal()) * (1.0 - share * k.diagonal())
-                yield ((_others(k * h.T, block, total) * share / taken)[:, None] * left_over).cpu()
+                taken = (1.0 - removed * h.diagonal()) * (1.0 - removed * k.diagonal())
+                yield ((_others(k * h.T, block, total) * removed / taken)[:, None] * left_over).cpu()
 
     return learner.team.broadcast_result(lambda: tuple(outputs()))
 
 
 def _others(products: Tensor, block: Block, total: float) -> Tensor:
     """Return sum_j w_j products_ij (n,) over the rows of the phase, less what is left out of row i."""
-    weight, own = block.share if block.weight is None else block.weight, products.diagonal()
+    weight, own = block.removable if block.weight is None else block.weight, products.diagonal()
     rest = weight.sum() - weight
     scale = torch.where(rest > 0, (total - weight) / rest, 0.0)
-    return scale * (products @ weight - weight * own) + (weight - block.share) * own
+    return scale * (products @ weight - weight * own) + (weight - block.removable) * own
 
 
 def output_moments(ridge: Ridge, counts: Tensor) -> tuple[Tensor, Tensor] | None:

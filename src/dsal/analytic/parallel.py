@@ -56,15 +56,21 @@ def _zeroed(ridge: Ridge) -> Iterator[Tensor]:
     yield ridge.square.zero_()
 
 
-def share(blocks: Iterable[Block], team: Team) -> Iterator[Block]:
+def own_rows(blocks: Iterable[Block], team: Team) -> Iterator[Block]:
     """Yield this rank's rows, joined over several blocks so that they are as large as the blocks read."""
     pending: list[Block] = []
     for block in blocks:
         pending.append(block.cut(team.share(len(block.features))))
         if len(pending) == team.size:
-            yield from _joined(pending)
+            yield from _nonempty(pending)
             pending = []
-    yield from _joined(pending)
+    yield from _nonempty(pending)
+
+
+def _nonempty(blocks: list[Block]) -> Iterator[Block]:
+    """Yield one block with all rows; nothing if there are none."""
+    if any(len(block.columns) for block in blocks):
+        yield Block.joined(blocks)
 
 
 def reduce_triangle_(square: Tensor, team: Team, chunk_bytes: int = CHUNK_BYTES) -> None:
@@ -89,13 +95,3 @@ def reduce_triangle_(square: Tensor, team: Team, chunk_bytes: int = CHUNK_BYTES)
 def _per_chunk(d: int, chunk_bytes: int = CHUNK_BYTES) -> int:
     """Return how many columns of d numbers fit into a chunk."""
     return max(chunk_bytes // (8 * d), 1)
-
-
-def _joined(blocks: list[Block]) -> Iterator[Block]:
-    """Yield one block with all rows; nothing if there are no rows."""
-    if len(blocks) > 1:
-        features, columns = torch.cat([b.features for b in blocks]), torch.cat([b.columns for b in blocks])
-        plain = all(b.weight is None for b in blocks)
-        weights = [torch.ones_like(b.features[:, 0]) if b.weight is None else b.weight for b in blocks]
-        blocks = [Block(features, columns, None if plain else torch.cat(weights))]
-    yield from (block for block in blocks if len(block.columns))

@@ -159,7 +159,7 @@ class Ridge:
             self.solved = self.solve(self.targets)
         return self.solved
 
-    def leave_one_out(self, x: Tensor, y: Tensor, share: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def leave_one_out(self, x: Tensor, y: Tensor, removed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the outputs for learned rows, as fitted and as if that row had not been learned; (G + gamma I)^-1 X^T.
 
         With the output f = x W and the leverage h = x (G + gamma I)^-1 x^T of a row, removing weight s of a row learned
@@ -168,11 +168,11 @@ class Ridge:
         Args:
             x: learned rows (n x d).
             y: their targets (n x classes).
-            share: weight to remove (n,), 1 for a row that was learned once.
+            removed: weight to remove (n,), 1 for a row that was learned once.
         """
         s = self.solve(x.T)  # (G + gamma I)^-1 X^T
         fitted = self.backend.product(s.T, self.targets)  # X W
-        taken = (share * (x * s.T).sum(1))[:, None]
+        taken = (removed * (x * s.T).sum(1))[:, None]
         return fitted, (fitted - taken * y) / (1.0 - taken), s
 
     def condition(self) -> float:
@@ -186,8 +186,8 @@ class Ridge:
         self.carried = None if self.carried is None else torch.cat([self.carried.T, new]).T
         self.solved = None
 
-    def keep(self, columns: Tensor) -> None:
-        """Keep only these columns."""
+    def select(self, columns: Tensor) -> None:
+        """Drop all other columns."""
         self.targets = self.targets.T[columns].T
         self.carried = self.solved = None
 

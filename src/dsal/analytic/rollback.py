@@ -10,35 +10,27 @@ from dsal.analytic.ridge import Ridge
 
 
 @contextmanager
-def unchanged(owner: object) -> Iterator[None]:
-    """Restore the attributes of ``owner`` if the block raises, even by Ctrl-C."""
-    before = dict(vars(owner))
-    try:
-        yield
-    except BaseException:
-        vars(owner).clear()
-        vars(owner).update(before)
-        raise
+def rollback(ridges: Sequence[Ridge], *owners: object) -> Iterator[None]:
+    """Restore the ridges and the attributes of the owners, bit for bit, if the block raises, even by Ctrl-C.
 
-
-@contextmanager
-def rollback(ridges: Sequence[Ridge]) -> Iterator[None]:
-    """Restore the ridges, bit for bit, if the block raises, even by Ctrl-C.
-
-    If the backend can, squares keep their copies in their own unused triangles, at no cost in memory. So blocks must
-    not be nested: an inner one would overwrite the copies of the outer one.
+    If the backend can, squares hold their copies in their own unused triangles, at no cost in memory. So blocks must
+    not be nested for the same ridges: an inner one would overwrite the copies of the outer one.
     """
+    attributes = [dict(vars(owner)) for owner in owners]
     before = [(r.targets, r.carried, r.solved, r.empty) for r in ridges]
-    kept = [None if ridge.empty else ridge.backend.keep_(ridge.square) for ridge in ridges]
+    copies = [None if ridge.empty else ridge.backend.backup_(ridge.square) for ridge in ridges]
     try:
         for ridge in ridges:
             ridge.targets = ridge.targets.T.clone().T
         yield
     except BaseException:
-        for ridge, state, copy in zip(ridges, before, kept, strict=True):
+        for ridge, state, copy in zip(ridges, before, copies, strict=True):
             ridge.targets, ridge.carried, ridge.solved, ridge.empty = state
             if copy is None:
                 ridge.square.zero_().diagonal().fill_(math.sqrt(ridge.gamma))
             else:
                 ridge.backend.restore_(ridge.square, copy)
+        for owner, values in zip(owners, attributes, strict=True):
+            vars(owner).clear()
+            vars(owner).update(values)
         raise

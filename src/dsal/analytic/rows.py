@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dsal.analytic.ridge import IndefiniteError
-from dsal.analytic.sampling import RowKeys, RowSample
+from dsal.analytic.sampling import RowSample
 from dsal.errors import InputError
 
 _OUTLIER = 1e4  # times the largest feature of a typical row: a value that is wrong rather than large
@@ -37,8 +37,18 @@ class Block(NamedTuple):
         """Return the block of some of the rows."""
         return Block(self.features[rows], self.columns[rows], None if self.weight is None else self.weight[rows])
 
+    @staticmethod
+    def joined(blocks: Sequence[Block]) -> Block:
+        """Return one block with the rows of several."""
+        if len(blocks) == 1:
+            return blocks[0]
+        plain = all(block.weight is None for block in blocks)
+        weights = [torch.ones_like(b.features[:, 0]) if b.weight is None else b.weight for b in blocks]
+        features, columns = torch.cat([b.features for b in blocks]), torch.cat([b.columns for b in blocks])
+        return Block(features, columns, None if plain else torch.cat(weights))
+
     @property
-    def share(self) -> Tensor:
+    def removable(self) -> Tensor:
         """Weight removed by leaving each row out (n,): of a weight above 1, one unit."""
         return torch.ones_like(self.features[:, 0]) if self.weight is None else self.weight.clamp_max(1.0)
 
@@ -87,14 +97,29 @@ def to_block(x: NDArray[Any], columns: NDArray[np.int64], weight: NDArray[np.flo
     )
 
 
+def regrouped(blocks: Iterable[Block], size: int) -> Iterator[Block]:
+    """Yield the same rows in blocks of ``size``; the last may be smaller."""
+    pending: list[Block] = []
+    count = 0
+    for block in blocks:
+        pending.append(block)
+        count += len(block.columns)
+        if count >= size:
+            rows, full = Block.joined(pending), count - count % size
+            yield from (rows.cut(slice(start, start + size)) for start in range(0, full, size))
+            pending, count = [rows.cut(slice(full, count))] if count > full else [], count - full
+    if count:
+        yield Block.joined(pending)
+
+
 def pick(read: Reader, rows: int, seed: int, device: torch.device) -> Block:
     """Pick ``rows`` different rows of a phase, by a rule that depends on the rows alone: see ``sampling``."""
-    keys = sample = None
+    sample = None
     for block in read(8192):
         x, y = block.features.cpu().numpy(), block.columns.cpu().numpy()
         weight = np.ones(len(x)) if block.weight is None else block.weight.cpu().numpy()
-        keys, sample = keys or RowKeys(x.shape[1], seed), sample or RowSample(rows, x.shape[1])
-        sample.add(keys(x, y), x, y, weight)
+        sample = sample or RowSample(rows, x.shape[1], seed)
+        sample.add(x, y, weight)
     if sample is None:
         raise ValueError("a phase has at least one row")
     return to_block(sample.x, sample.y.astype(np.int64), sample.weight, device)

@@ -43,21 +43,28 @@ class RowKeys:
 class RowSample:
     """The ``size`` different rows with the smallest keys among all rows added, each with the sum of its weights.
 
+    Args:
+        size: how many rows to pick.
+        features: their width.
+        seed: decides which are picked.
+
     Attributes:
+        keys_of: gives rows their keys.
         x: the rows (m x features), in the order of their keys.
         y: their labels (m,).
         weight: the summed weight of each (m,).
     """
 
-    def __init__(self, size: int, features: int) -> None:
-        self.size = size
+    def __init__(self, size: int, features: int, seed: int) -> None:
+        self.size, self.keys_of = size, RowKeys(features, seed)
         self.keys: Keys = np.empty(0, dtype=np.uint64)
         self.x: NDArray[np.float64] = np.empty((0, features))
         self.y: NDArray[Any] = np.empty(0, dtype=object)
         self.weight: NDArray[np.float64] = np.empty(0)
 
-    def add(self, keys: Keys, x: NDArray[Any], y: NDArray[Any], weight: NDArray[np.float64]) -> None:
-        """Add rows x (n x features) with labels y (n,), weights (n,) and keys from :class:`RowKeys`."""
+    def add(self, x: NDArray[Any], y: NDArray[Any], weight: NDArray[np.float64]) -> Keys:
+        """Add rows x (n x features) with labels y (n,) and weights (n,); return their keys (n,)."""
+        keys = self.keys_of(x, y)
         everything = np.concatenate([self.keys, keys])
         smallest, first, inverse = np.unique(everything, return_index=True, return_inverse=True)
         total = np.zeros(len(smallest))
@@ -68,6 +75,7 @@ class RowSample:
         self.x = np.concatenate([self.x[old], x[new]])[order]
         self.y = np.concatenate([self.y[old], y[new].astype(object)])[order]
         self.keys, self.weight = smallest[: self.size], total[: self.size]
+        return keys
 
 
 def _digest(label: object) -> int:

@@ -170,9 +170,9 @@ def choose_gamma(
         logits = left_out if after is None else combined(after.left_out, left_out, COMPENSATION)
         return (logits.argmax(1) != right) | ~logits.isfinite().all(1)
 
-    answers = torch.stack([wrong(outputs) for outputs in path.left_out(x, y, sample.share, gammas)])
+    answers = torch.stack([wrong(outputs) for outputs in path.left_out(x, y, sample.removable, gammas)])
     choice = GammaChoice(tuple(gammas), answers.cpu().numpy())
-    (left_out,) = path.left_out(x, y, sample.share, [choice.gamma])
+    (left_out,) = path.left_out(x, y, sample.removable, [choice.gamma])
     return TunedStream(choice, activation, path.weights(choice.gamma), left_out)
 
 

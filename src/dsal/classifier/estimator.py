@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from dsal.analytic.activations import Activation, resolve
 from dsal.analytic.learner import Learner
 from dsal.analytic.leave_one_out import output_moments, review
-from dsal.analytic.rollback import unchanged
+from dsal.analytic.rollback import rollback
 from dsal.analytic.streams import Compensation
 from dsal.analytic.tuning import GAMMA_ROWS
 from dsal.analytic.validation import check_compensation, check_gamma
@@ -234,7 +234,7 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
         if not kept.any():
             raise InputError(f"{label!r} is the only class: a model needs at least one")
         with self.rollback():
-            self._keep(kept)
+            self._select(kept)
         return self
 
     def save(self, path: StrPath, learning: bool = True) -> None:
@@ -257,7 +257,7 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
     @contextmanager
     def rollback(self) -> Iterator[None]:
         """Restore the model, bit for bit, if the block raises; for steps that must succeed or fail together."""
-        with unchanged(self), self._learner.guard() if self.__sklearn_is_fitted__() else nullcontext():
+        with rollback((), self), self._learner.rollback() if self.__sklearn_is_fitted__() else nullcontext():
             yield
 
     def _learn(self, X: Any, y: Any, classes: Any, sample_weight: Any) -> None:
@@ -334,7 +334,7 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
                 self.drop_compensation()
             yield columns
             self._class_weight = weight
-            self._keep(kept)
+            self._select(kept)
             if not keep_compensation:
                 self._calibration = self._estimated_calibration()
 
@@ -347,9 +347,9 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
         means, covariance = (moment.cpu().numpy() for moment in moments)
         return Calibration.estimated(means, covariance, self._class_weight)
 
-    def _keep(self, kept: NDArray[np.bool_]) -> None:
-        """Keep only the marked classes."""
-        self._learner.keep(self._tensor(np.flatnonzero(kept)))
+    def _select(self, kept: NDArray[np.bool_]) -> None:
+        """Drop all classes but the marked ones."""
+        self._learner.select(self._tensor(np.flatnonzero(kept)))
         self._classes, self._class_weight = self._classes[kept], self._class_weight[kept]
 
     def _tensor(self, columns: NDArray[np.int64]) -> torch.Tensor:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import validate_data
 
-from dsal.analytic.rows import Block, PhaseRows, to_block
-from dsal.analytic.sampling import RowKeys, RowSample
+from dsal.analytic.rows import Block, PhaseRows, regrouped, to_block
+from dsal.analytic.sampling import RowSample
 from dsal.base.arrays import as_array
 from dsal.classifier.labels import columns_of, kind_of, label_array
 from dsal.errors import InputError
@@ -28,7 +28,17 @@ class Batch(NamedTuple):
     weight: NDArray[np.float64]  # (n,)
 
 
-Batches: TypeAlias = Callable[[], Iterator[Batch]]  # the same rows at every call
+@dataclass(frozen=True)
+class Batches:
+    """The rows of a phase.
+
+    Attributes:
+        read: yields them in batches of any size; with arrays, of the given size.
+        may_change: whether a second read might yield other rows: true for an iterable, false for arrays.
+    """
+
+    read: Callable[[int], Iterator[Batch]]
+    may_change: bool
 
 
 def read_features(estimator: Any, X: Any, *, reset: bool = False) -> NDArray[Any]:
@@ -50,14 +60,18 @@ def read_rows(estimator: Any, X: Any, y: Any, sample_weight: Any, *, reset: bool
     if y is None and isinstance(X, Iterable) and not hasattr(X, "shape"):
         if sample_weight is not None:
             raise InputError("with an iterable of batches, pass the weights as the third part of each batch")
-        return lambda: _batches(X)
+        return Batches(lambda _: _batches(X), may_change=True)
     if y is None:
         raise InputError(
             f"{type(estimator).__name__} requires y to be passed, but the target y is None; "
             "only an iterable of batches includes its labels"
         )
     rows = _batch(read_features(estimator, X, reset=reset), y, sample_weight)
-    return lambda: (_cut(rows, i, i + _SLICE) for i in range(0, len(rows.x), _SLICE))
+
+    def read(size: int) -> Iterator[Batch]:
+        return (Batch(*(part[i : i + size] for part in rows)) for i in range(0, len(rows.x), size))
+
+    return Batches(read, may_change=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +92,6 @@ class Survey:
     weights: NDArray[np.float64]
     sample: RowSample
     _batches: Batches
-    _keys: RowKeys
     _checksum: int
 
     @classmethod
@@ -93,25 +106,23 @@ class Survey:
             seed: decides which rows are picked.
         """
         rows, checksum, weights = 0, 0, dict[Any, float]()
-        keys, sample = None, None
-        for x, y, weight in batches():
+        sample: RowSample | None = None
+        for x, y, weight in batches.read(_SLICE):
             features, kind = features or x.shape[1], kind or kind_of(y)
             if x.shape[1] != features:
                 raise InputError(f"X has {x.shape[1]} features, but the model is expecting {features} features")
             if kind_of(y) != kind:
                 raise InputError(f"labels mix types ({kind}, {kind_of(y)}): use one type of label")
-            keys, sample = keys or RowKeys(features, seed), sample or RowSample(sample_size, features)
-            row_keys = keys(x, y)
-            sample.add(row_keys, x, y, weight)
-            rows, checksum = rows + len(x), _added(checksum, row_keys, weight)
+            sample = sample or RowSample(sample_size, features, seed)
+            rows, checksum = rows + len(x), _added(checksum, sample.add(x, y, weight), weight)
             labels, inverse = np.unique(y, return_inverse=True)
             for label, total in zip(labels.tolist(), np.bincount(inverse, weight), strict=True):
                 weights[label] = weights.get(label, 0.0) + total
-        if features is None or keys is None or sample is None:
+        if features is None or sample is None:
             raise InputError("the phase is empty: it has no rows, or none with a weight above zero")
         ordered = sorted(weights)
         totals = np.array([weights[label] for label in ordered])
-        return cls(rows, features, label_array(ordered), totals, sample, batches, keys, checksum)
+        return cls(rows, features, label_array(ordered), totals, sample, batches, checksum)
 
     def phase(self, classes: NDArray[Any], device: torch.device) -> PhaseRows:
         """Return the phase for the learner, with ``classes`` as the labels of all columns.
@@ -120,8 +131,8 @@ class Survey:
         """
 
         def read(size: int) -> Iterator[Block]:
-            for x, y, weight in _regrouped(self._again(), size):
-                yield to_block(x, columns_of(y, classes), weight, device)
+            blocks = (to_block(x, columns_of(y, classes), weight, device) for x, y, weight in self._again(size))
+            return regrouped(blocks, size)
 
         present = torch.from_numpy(np.sort(columns_of(self.labels, classes))).to(device)
         return PhaseRows(read, self.rows, present, len(classes), self.rows_for(classes, len(self.sample.keys), device))
@@ -132,12 +143,15 @@ class Survey:
         x, y, weight = self.sample.x[some], self.sample.y[some], self.sample.weight[some]
         return to_block(x, columns_of(y, classes), weight, device)
 
-    def _again(self) -> Iterator[Batch]:
+    def _again(self, size: int) -> Iterator[Batch]:
+        if not self._batches.may_change:
+            yield from self._batches.read(size)
+            return
         checksum = 0
-        for batch in self._batches():
+        for batch in self._batches.read(size):
             if batch.x.shape[1] != self.features:
                 raise InputError(_CHANGED)
-            checksum = _added(checksum, self._keys(batch.x, batch.y), batch.weight)
+            checksum = _added(checksum, self.sample.keys_of(batch.x, batch.y), batch.weight)
             yield batch
         if checksum != self._checksum:
             raise InputError(_CHANGED)
@@ -147,30 +161,6 @@ _CHANGED = (
     "the batches changed between two reads of the phase: it is read more than once and must yield the same rows "
     "each time, in any order. Apply random augmentation before computing features"
 )
-
-
-def _regrouped(batches: Iterator[Batch], size: int) -> Iterator[Batch]:
-    """Yield the same rows in batches of ``size``; the last may be smaller."""
-    pending: list[Batch] = []
-    count = 0
-    for batch in batches:
-        pending.append(batch)
-        count += len(batch.x)
-        if count >= size:
-            rows = _joined(pending)
-            full = count - count % size
-            yield from (_cut(rows, i, i + size) for i in range(0, full, size))
-            pending, count = [_cut(rows, full, count)], count - full
-    if count:
-        yield _joined(pending)
-
-
-def _joined(batches: list[Batch]) -> Batch:
-    return Batch(*(np.concatenate(parts) for parts in zip(*batches, strict=True)))
-
-
-def _cut(batch: Batch, start: int, stop: int) -> Batch:
-    return Batch(*(part[start:stop] for part in batch))
 
 
 def _batches(iterable: Iterable[Any]) -> Iterator[Batch]:

@@ -74,15 +74,15 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def keep_(self, square: Tensor) -> Tensor:
+    def backup_(self, square: Tensor) -> Tensor:
         """Save the triangle, for :meth:`restore_` to bring back bit for bit."""
 
     @abstractmethod
-    def restore_(self, square: Tensor, kept: Tensor) -> None:
-        """Undo all changes to the triangle since :meth:`keep_` returned ``kept``."""
+    def restore_(self, square: Tensor, copy: Tensor) -> None:
+        """Undo all changes to the triangle since :meth:`backup_` returned ``copy``."""
 
     def discard_(self, square: Tensor) -> None:
-        """Overwrite any copy that :meth:`keep_` has left in the square's own memory."""
+        """Overwrite any copy that :meth:`backup_` has left in the square's own memory."""
         return
 
     @abstractmethod
@@ -98,7 +98,7 @@ class Lapack(Backend):
     """SciPy's BLAS and LAPACK on CPU tensors.
 
     Squares are column-major, so LAPACK works in place and without copies. It never touches the triangle below the
-    diagonal, which :meth:`keep_` uses.
+    diagonal, which :meth:`backup_` uses.
     """
 
     device = torch.device("cpu")
@@ -159,7 +159,7 @@ class Lapack(Backend):
         values, vectors = eigh(gram.numpy(), lower=False, driver="evd", check_finite=False)
         return torch.from_numpy(values), torch.from_numpy(vectors)
 
-    def keep_(self, square: Tensor) -> Tensor:
+    def backup_(self, square: Tensor) -> Tensor:
         """Copy column j of the triangle into column d-2-j below the diagonal, where as many entries are free.
 
         This safety copy takes no extra memory; only the last column does not fit and is returned.
@@ -170,12 +170,12 @@ class Lapack(Backend):
             a[d - 1 - j :, d - 2 - j] = a[: j + 1, j]
         return square[:, -1].clone()
 
-    def restore_(self, square: Tensor, kept: Tensor) -> None:
+    def restore_(self, square: Tensor, copy: Tensor) -> None:
         a = square.numpy()
         d = len(a)
         for j in range(d - 1):
             a[: j + 1, j] = a[d - 1 - j :, d - 2 - j]
-        square[:, -1] = kept
+        square[:, -1] = copy
 
     def discard_(self, square: Tensor) -> None:
         a = square.numpy()
@@ -236,11 +236,11 @@ class Torch(Backend):
         values, vectors = torch.linalg.eigh(gram, UPLO="U")
         return values, vectors
 
-    def keep_(self, square: Tensor) -> Tensor:
+    def backup_(self, square: Tensor) -> Tensor:
         return square.clone()
 
-    def restore_(self, square: Tensor, kept: Tensor) -> None:
-        square.copy_(kept)
+    def restore_(self, square: Tensor, copy: Tensor) -> None:
+        square.copy_(copy)
 
     def pack(self, square: Tensor) -> Array:
         return Lapack().pack(square.T.contiguous().cpu().T)

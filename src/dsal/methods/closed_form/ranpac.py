@@ -25,7 +25,7 @@ from dsal.methods.closed_form.kit.array_method import (
     nothing,
 )
 from dsal.methods.closed_form.kit.feature_method import Features
-from dsal.methods.closed_form.kit.gram import add_rows, factored, one_hot, relu_blocks, relu_scores, solve
+from dsal.methods.closed_form.kit.gram import add_rows, factored, relu_blocks, relu_scores, solve, targets_of
 
 PENALTIES = tuple(10.0**e for e in range(-8, 9))
 
@@ -84,9 +84,9 @@ def best_penalty(X: Array, y: Labels, projection: Array, backend: Backend) -> fl
     """Return the penalty for which the first 80% of rows X (n, d_in) best predict the classes y (n,) of the others."""
     cut = max(int(0.8 * len(X)), 1)
     classes = int(y.max()) + 1
-    penalties, weights = _ridge_path(X[:cut], one_hot(y[:cut], classes, backend), projection, backend)
+    penalties, weights = _ridge_path(X[:cut], targets_of(y[:cut], classes, backend), projection, backend)
     errors = torch.zeros(len(penalties), dtype=torch.float64, device=backend.device)
-    targets = one_hot(y[cut:], classes, backend)
+    targets = targets_of(y[cut:], classes, backend)
     for rows, x in relu_blocks(X[cut:], projection, backend):
         predicted = backend.product(x, weights).reshape(len(x), len(penalties), classes)
         errors += ((predicted - targets[rows, None]) ** 2).sum(dim=(0, 2))

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dsal.analytic.streams import one_hot
 from dsal.base.memory import require
 from dsal.errors import InputError
 from dsal.linalg.backend import Backend, LinAlgError
@@ -43,7 +44,7 @@ def add_rows(
     roots = torch.from_numpy(np.sqrt(weight)).to(backend.device)[:, None]
     for rows, x in relu_blocks(X, projection, backend):
         x *= roots[rows]
-        sums += backend.product(x.T, roots[rows] * one_hot(y[rows], sums.shape[1], backend))
+        sums += backend.product(x.T, roots[rows] * targets_of(y[rows], sums.shape[1], backend))
         backend.add_rows_to_gram_(square, x)
     return backend.pack(square), sums.cpu().numpy()
 
@@ -76,7 +77,6 @@ def factored(square: Tensor, penalty: float, backend: Backend) -> Tensor:
     return square
 
 
-def one_hot(y: Labels, classes: int, backend: Backend) -> Tensor:
-    """Return the one-hot encoding of labels y (n,): (n x classes), float64."""
-    labels = torch.from_numpy(y).to(backend.device)
-    return (labels[:, None] == torch.arange(classes, device=backend.device)).double()
+def targets_of(y: Labels, classes: int, backend: Backend) -> Tensor:
+    """Return the one-hot targets of labels y (n,): (n x classes), float64."""
+    return one_hot(torch.from_numpy(y).to(backend.device), torch.arange(classes, device=backend.device))

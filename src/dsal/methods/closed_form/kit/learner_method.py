@@ -43,7 +43,7 @@ class Analytic(FeatureMethod):
         device = learner.backend.device
         seen = max(learner.classes, classes[-1] + 1)
         phase = PhaseRows(from_arrays(X, y, device), len(X), torch.tensor(list(classes), device=device), seen)
-        with learner.guard():
+        with learner.rollback():
             learner.learn(phase)
             if is_auto(self.compensation):
                 sample = pick(phase.read, RATIO_ROWS, learner.seed, device)
