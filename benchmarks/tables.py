@@ -15,7 +15,7 @@ from benchmarks.serve_table import serve_table
 from rich.box import MARKDOWN
 from rich.console import Console
 
-from dsal.cli.comparison_table import comparison_table
+from dsal.cli.table import comparison_table
 from dsal.protocol.paper_numbers import paper_results
 from dsal.reproduction.document import markdown_block
 from dsal.reproduction.networks import describe_networks, read_networks

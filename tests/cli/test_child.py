@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dsal.cli.child import run_child
+from dsal.cli.processes import run_child
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="processes are looked at in /proc")
 
@@ -25,9 +25,8 @@ def until(condition, seconds: float = 60) -> bool:  # type: ignore[no-untyped-de
 
 
 def test_a_killed_parent_takes_its_child_along(tmp_path: Path) -> None:
-    code = (
-        f"from dsal.cli.child import run_child; run_child(['run', '--no-report', '--out', {str(tmp_path / 'out')!r}])"
-    )
+    arguments = ["run", "--no-report", "--out", str(tmp_path / "out")]
+    code = f"from dsal.cli.processes import run_child; run_child({arguments!r})"
     parent = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
     children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
     assert until(lambda: children.read_text().split())

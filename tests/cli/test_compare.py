@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dsal.cli.child import run_child
+from dsal.cli.processes import run_child
 from dsal.data import FeatureSet
 from dsal.protocol.results import comparable, read_results
 

@@ -25,8 +25,8 @@ from dsal.protocol.experiment import Experiment, option_hints, prepare
 from dsal.protocol.phases import run_phases
 from dsal.protocol.run_checkpoint import load_checkpoint, save_checkpoint
 from dsal.protocol.runs import run_experiment
+from dsal.report.charts import facets_of
 from dsal.report.confusion_chart import confusion_of
-from dsal.report.facets import facets_of
 from dsal.report.payload import payload
 from dsal.report.run_pages import read_runs
 from dsal.training import BaseTraining, Recipe

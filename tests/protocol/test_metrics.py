@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsal.protocol import metrics
-from dsal.protocol.confusion_counts import ConfusionCounts
+from dsal.protocol.metrics import ConfusionCounts
 
 GROUPS = (range(0, 3), range(3, 4), range(4, 6))
 

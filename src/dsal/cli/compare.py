@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dsal.cli.arguments import EXPERIMENT, RUNNING, Flag, Text, flag, given, option, takes
-from dsal.cli.child import run_child
+from dsal.cli.processes import run_child
 
 if TYPE_CHECKING:
     from dsal.cli.display import Display
@@ -87,7 +87,7 @@ class _Request:
 
 
 def _run_all(request: _Request, handling: RunOptions, display: Display) -> None:
-    from dsal.cli.comparison_table import show_comparison
+    from dsal.cli.table import show_comparison
     from dsal.protocol.comparison import write_comparison
     from dsal.protocol.results import read_results
     from dsal.protocol.runs import is_finished

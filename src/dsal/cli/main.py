@@ -14,7 +14,6 @@ from typing import Annotated
 import typer
 
 from dsal.base.version import __version__
-from dsal.cli.child import end_with_parent
 from dsal.cli.compare import compare
 from dsal.cli.correct import drop, redo, relabel, rename, undo
 from dsal.cli.evaluate import evaluate
@@ -23,11 +22,10 @@ from dsal.cli.extract import extract
 from dsal.cli.forget import forget
 from dsal.cli.info import info
 from dsal.cli.learn import learn
-from dsal.cli.limits import out_of_memory
 from dsal.cli.merge import merge
 from dsal.cli.predict import predict
 from dsal.cli.pretrain import pretrain
-from dsal.cli.processes import multi_process, single_process
+from dsal.cli.processes import end_with_parent, multi_process, out_of_memory, single_process
 from dsal.cli.report import report
 from dsal.cli.reproduce import reproduce
 from dsal.cli.run import run

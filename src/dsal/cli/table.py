@@ -1,8 +1,9 @@
-"""Print the results of a run to stdout: a table with the paper's numbers, or the document itself."""
+"""Print a run or a comparison to stdout: tables with the paper's numbers, or the document itself."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,3 +74,69 @@ def spread_text(values: dict[str, Any] | None) -> str:
 def figure_text(figure: MeanStd | None) -> str:
     """Format a mean and its deviation; tightly, for 80 columns."""
     return "-" if figure is None else figure.text("±")
+
+
+_COUNTS = {"kept samples": "stored_samples", "trained weights": "trained_parameters"}
+_READOUTS = {"nme": "nearest mean of exemplars", "cnn": "head"}
+_ACCURACIES = ("average_accuracy", "last_accuracy", "base_accuracy", "new_accuracy", "forgetting")
+
+
+def show_comparison(comparison: dict[str, Any], documents: Sequence[dict[str, Any]], *, as_json: bool) -> None:
+    """Print the comparison as tables or as JSON; ``documents`` are the results of its runs."""
+    if as_json:
+        typer.echo(json.dumps(comparison, indent=1))
+        return
+    for k in dict.fromkeys(run["phases"] for run in comparison["runs"]):
+        runs = [run for run in comparison["runs"] if run["phases"] == k]
+        print_table(comparison_table(runs, published(documents, k)))
+
+
+def comparison_table(runs: Sequence[dict[str, Any]], paper: Sequence[PaperResult]) -> Table:
+    """Build a table of runs at the same K, best average first, and below them what the paper reports."""
+    config = runs[0]["config"]
+    counts = {title: name for title, name in _COUNTS.items() if any(run.get(name) is not None for run in runs)}
+    table = Table(
+        *(
+            "",
+            "average",
+            "last",
+            "base",
+            "new",
+            "forgetting",
+            "seconds",
+            "peak MB",
+            "stored MB",
+            *counts,
+            "exemplar-free",
+        ),
+        title=f"{Path(config['dataset']).name}, K = {config['phases']}",
+        caption=f"percent; average over {averaged(config)}; base and new after phase K; seconds of learning, one seed",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for run in sorted(runs, key=lambda run: -run["average_accuracy"]["mean"]):
+        table.add_row(
+            run["method"],
+            *(spread_text(run[name]) for name in _ACCURACIES),
+            f"{run['seconds']:.1f}",
+            f"{run['peak_memory_bytes'] / 1e6:.0f}",
+            f"{run['stored_bytes'] / 1e6:.2f}",
+            *("-" if run.get(name) is None else f"{run[name]:,}" for name in counts.values()),
+            "yes" if run["exemplar_free"] else "no",
+        )
+        for readout, values in run.get("other_readouts", {}).items():
+            name = _READOUTS.get(readout, readout)
+            table.add_row(f"  by {name}", *(spread_text(values[each]) for each in _ACCURACIES[:-1]), style="dim")
+    for result in paper:
+        name = f"{result.method}, paper ({result.backbone_title})"
+        table.add_row(name, figure_text(result.average), figure_text(result.last), style="dim")
+    return table
+
+
+def published(documents: Sequence[dict[str, Any]], k: int) -> tuple[PaperResult, ...]:
+    """Return what the paper reports at K for the compared methods."""
+    first = next(document for document in documents if document["config"]["phases"] == k)
+    return comparable_results(first, {document["method"] for document in documents})

@@ -11,9 +11,8 @@ if TYPE_CHECKING:
     from dsal.data.features.feature_set import FeatureSet, feature_set_names, read_features, save_features
     from dsal.data.images.image_files import FileData
     from dsal.data.open import holds_images, load_dataset, load_features
-    from dsal.data.orders import class_order
     from dsal.data.samples import FeatureRows, ImageData, JoinedSamples, Samples
-    from dsal.data.scenario import Scenario, split_phases
+    from dsal.data.scenario import Scenario, class_order, split_phases
 
 __all__ = [
     "DATASETS",
@@ -37,13 +36,12 @@ __all__ = [
 ]
 
 _MODULES = {
-    "orders": ("class_order",),
     "dataset": ("DataSet", "data_root"),
     "features.feature_set": ("FeatureSet", "feature_set_names", "read_features", "save_features"),
     "images.image_files": ("FileData",),
     "open": ("DATASETS", "holds_images", "load_dataset", "load_features"),
     "samples": ("FeatureRows", "ImageData", "JoinedSamples", "Samples"),
-    "scenario": ("Scenario", "split_phases"),
+    "scenario": ("Scenario", "class_order", "split_phases"),
 }
 
 

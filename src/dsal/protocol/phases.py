@@ -20,8 +20,7 @@ from dsal.data import Samples, Scenario
 from dsal.distributed import ALONE, Team
 from dsal.errors import InputError
 from dsal.methods.contract import Method, Phase
-from dsal.protocol.confusion_counts import KEPT, ConfusionCounts, spread_out
-from dsal.protocol.metrics import Tally, confusion_counts
+from dsal.protocol.metrics import KEPT, ConfusionCounts, Tally, confusion_counts, spread_out
 
 
 class TrainTestData(Protocol):

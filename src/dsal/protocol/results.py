@@ -38,8 +38,8 @@ from dsal.files.schema import (
 )  # fmt: skip
 from dsal.methods import METHODS
 from dsal.protocol import metrics
-from dsal.protocol.confusion_counts import KEPT, spread_out
 from dsal.protocol.experiment import Setting
+from dsal.protocol.metrics import KEPT, spread_out
 from dsal.protocol.phases import PhaseResult, other_readouts
 from dsal.protocol.provenance import peak_memory_bytes
 from dsal.protocol.run_checkpoint import Kept

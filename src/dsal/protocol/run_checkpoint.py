@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from dsal.files.schema import ANY_ARRAY, ANY_TABLE, Array, Each, Flag, Maybe, Number, Record, Ruled, Schema, Text
 from dsal.files.tensors import load_tensors, save_tensors
 from dsal.methods import Method, State
-from dsal.protocol.confusion_counts import ConfusionCounts
-from dsal.protocol.metrics import Tally
+from dsal.protocol.metrics import ConfusionCounts, Tally
 from dsal.protocol.phases import PhaseProgress, PhaseResult, other_readouts
 
 _KIND = "run state"

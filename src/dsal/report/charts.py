@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from dsal.protocol.metrics import MeanStd
 from dsal.report.axes import log_axis, pick_phases, value_axis
-from dsal.report.run_pages import PhaseValues, Run, paper_results_of
+from dsal.report.run_pages import PhaseValues, Run, dataset_title, paper_results_of
 
 Numbered: TypeAlias = Sequence[tuple[int, Run]]
 """Runs with their numbers on the page; a run looks the same in every chart."""
@@ -160,3 +161,38 @@ def _extent(lines: Sequence[Line]) -> list[float]:
 
 def _bands(lines: Sequence[Line]) -> str:
     return " Shaded: one standard deviation over seeds." if any(line.std for line in lines) else ""
+
+
+@dataclass(frozen=True)
+class Facet:
+    """The charts of all runs on one data set; ``title`` is empty if the page has only one."""
+
+    title: str
+    runs: Numbered
+    accuracy: Chart
+    stability: Chart
+    timing: Chart
+
+    @property
+    def charts(self) -> tuple[Chart, ...]:
+        return (self.accuracy, self.stability, self.timing)
+
+
+def facets_of(runs: Sequence[Run]) -> tuple[Facet, ...]:
+    """Group the runs by data set; file names include the data set if there are several."""
+    groups: dict[str, list[tuple[int, Run]]] = {}
+    for number, run in enumerate(runs):
+        groups.setdefault(run.family, []).append((number, run))
+    if len(groups) == 1:
+        return (_facet("", "", next(iter(groups.values()))),)
+    slugs = [re.sub("[^a-z0-9]+", "-", family.lower()).strip("-") for family in groups]
+    if len(set(slugs)) < len(slugs) or not all(slugs):
+        slugs = [str(number) for number in range(1, len(slugs) + 1)]
+    return tuple(
+        _facet(dataset_title(family), f"-{slug}", groups[family]) for family, slug in zip(groups, slugs, strict=True)
+    )
+
+
+def _facet(title: str, suffix: str, runs: Numbered) -> Facet:
+    charts = (accuracy_chart(runs, suffix), stability_chart(runs, suffix), timing_chart(runs, suffix))
+    return Facet(title, runs, *charts)

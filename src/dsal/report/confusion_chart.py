@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dsal.protocol.confusion_counts import spread_out
+from dsal.protocol.metrics import spread_out
 from dsal.protocol.results import read_confusion
 from dsal.report.run_pages import Run
 

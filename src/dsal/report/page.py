@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from dsal.files.atomic import write_text
+from dsal.report.charts import facets_of
 from dsal.report.confusion_chart import confusion_of
-from dsal.report.facets import facets_of
 from dsal.report.figures import draw_chart, draw_confusion, save_figure
 from dsal.report.payload import payload
 from dsal.report.run_pages import Run, dataset_title, method_title, paper_results_of, read_runs, training_histories

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dsal.report.charts import Chart
+from dsal.report.charts import Chart, Facet
 from dsal.report.confusion_chart import ConfusionChart
-from dsal.report.facets import Facet
 from dsal.report.run_pages import Run
 from dsal.report.styles import style
 

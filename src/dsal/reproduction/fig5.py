@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dsal.reproduction.curves import panel, ratio_axis, save
-from dsal.reproduction.item import Block, Item, Picture, Summary, Table, percent
+from dsal.reproduction.item import Block, Item, Picture, Summary, Table, panel, percent, ratio_axis, save
 from dsal.reproduction.plan import Plan, TrainingSpec
 from dsal.reproduction.stream_training import RATIOS, Stream
 from dsal.reproduction.training_archive import Archive

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from dsal.report.charts import Axis
-from dsal.reproduction.curves import panel, save
-from dsal.reproduction.item import Block, Item, Picture, Summary, Table, percent, phase_accuracies
+from dsal.reproduction.item import Block, Item, Picture, Summary, Table, panel, percent, phase_accuracies, save
 from dsal.reproduction.plan import Plan, TrainingSpec, named_file
 from dsal.reproduction.training_archive import Archive
 

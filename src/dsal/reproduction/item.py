@@ -10,6 +10,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dsal.protocol.metrics import MeanStd
+from dsal.report.axes import value_axis
+from dsal.report.charts import Axis, Chart, Line, Panel
+from dsal.report.figures import draw_chart, save_figure
 from dsal.reproduction.plan import Plan, TrainingSpec
 from dsal.reproduction.stream_training import Measurement
 from dsal.reproduction.training_archive import Archive
@@ -88,3 +91,25 @@ def signed(difference: float) -> str:
     ('+0.50', '-0.25')
     """
     return f"{difference:+.2f}"
+
+
+def ratio_axis(ratios: Sequence[float]) -> Axis:
+    """Return an x axis for C, in tenths."""
+    tenths = [round(10 * ratio) for ratio in ratios]
+    ticks = tuple((float(tenth), f"{tenth / 10:g}") for tenth in tenths if tenth % 2 == 0 or len(tenths) < 8)
+    return Axis("compensation ratio C", min(tenths), max(tenths), ticks)
+
+
+def panel(title: str, x: Axis, at: Sequence[int], lines: Mapping[str, Sequence[float]], unit: str) -> Panel:
+    """Return a panel of named lines over the same x values."""
+    low, high, ticks = value_axis([value for line in lines.values() for value in line], top=100)
+    drawn = tuple(
+        Line(run=number, label=label, x=tuple(at), y=tuple(values), std=None, phases=tuple(range(len(at))))
+        for number, (label, values) in enumerate(lines.items())
+    )
+    return Panel(title, x, Axis(unit, low, high, ticks), drawn)
+
+
+def save(key: str, title: str, panels: Sequence[Panel], folder: Path) -> None:
+    """Draw panels side by side and write ``key.png`` and ``key.pdf``."""
+    save_figure(draw_chart(Chart(key, title, "", "%", tuple(panels))), folder, key)

@@ -23,8 +23,7 @@ from dsal.analytic.rows import PhaseRows, from_arrays
 from dsal.analytic.streams import Compensation
 from dsal.data import FeatureSet, Scenario
 from dsal.data.samples import FeatureRows
-from dsal.protocol.confusion_counts import KEPT, ConfusionCounts, spread_out
-from dsal.protocol.metrics import confusion_counts
+from dsal.protocol.metrics import KEPT, ConfusionCounts, confusion_counts, spread_out
 
 RATIOS = tuple(round(0.1 * step, 1) for step in range(21))
 """C from 0 to 2: every compensation stream is measured at each value after the last phase."""

@@ -18,8 +18,8 @@ from dsal.errors import InputError
 from dsal.files.json_files import read_json, write_json
 from dsal.files.schema import ANY_TABLE, Array, Number, Record, Schema
 from dsal.files.tensors import load_tensors, save_tensors
-from dsal.protocol.confusion_counts import ConfusionCounts
 from dsal.protocol.experiment import Setting, prepare
+from dsal.protocol.metrics import ConfusionCounts
 from dsal.protocol.provenance import provenance
 from dsal.reproduction.plan import Plan, TrainingSpec, named_file
 from dsal.reproduction.stream_training import MAIN, Measurement, train

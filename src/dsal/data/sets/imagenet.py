@@ -21,7 +21,7 @@ from dsal.data.dataset import DATASETS, DataSet
 from dsal.data.images.image_files import FileData, files_fingerprint
 from dsal.data.images.labelled_files import images_below
 from dsal.data.images.listing import Listing
-from dsal.data.orders import class_order
+from dsal.data.scenario import class_order
 from dsal.data.sets.class_folders import ListedImages, list_classes
 from dsal.errors import FileFormatError, InputError, MissingDataError, UnknownNameError
 
