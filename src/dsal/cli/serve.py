@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import secrets
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
 import typer
 
 from dsal.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.types import ASGIApp
+
+    from dsal.serve.http.app import Routes
+    from dsal.serve.settings import Settings
 
 
 def serve(
@@ -35,6 +43,13 @@ def serve(
     allow_foreign_backbones: Annotated[
         bool, typer.Option(help="Accept uploaded models that bring their own ONNX graph.")
     ] = False,
+    label_studio: Annotated[
+        str | None, typer.Option(metavar="URL", help="Address of a Label Studio to be an ML backend for.")
+    ] = None,
+    label_studio_key: Annotated[
+        str | None, typer.Option(envvar="LABEL_STUDIO_API_KEY", help="API key of Label Studio.", show_default=False)
+    ] = None,
+    deepstack: Annotated[bool, typer.Option("--deepstack", help="Answer like DeepStack, too.")] = False,
     limit: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Change a limit, such as max-body=16MB; may be repeated."),
@@ -68,15 +83,32 @@ def serve(
         **limits(limit or ()),
     )
     models.mkdir(parents=True, exist_ok=True)
+    more, around = _adapters(settings, label_studio, label_studio_key, deepstack)
     listener = listen(settings)
     address = f"[{host}]" if ":" in host else host
     key = f"#token={quote(token)}" if generated and token else ""  # the user has his own, and it stays out of logs
     typer.echo(f"http://{address}:{listener.getsockname()[1]}/{key}")
     typer.echo(f"models in {models.resolve()}; stop with Ctrl-C", err=True)
     try:
-        run(settings, listener)
+        run(settings, listener, more, around)
     except KeyboardInterrupt:
         pass
     finally:
         listener.close()
     typer.echo("stopped", err=True)
+
+
+def _adapters(
+    settings: Settings, label_studio: str | None, label_studio_key: str | None, deepstack: bool
+) -> tuple[list[Routes], Callable[[ASGIApp], ASGIApp] | None]:
+    """Return the routes of the adapters that were asked for, and what goes around the application."""
+    more: list[Routes] = []
+    if label_studio is not None:
+        from dsal.integrations.label_studio import label_studio_routes
+
+        more.append(label_studio_routes(label_studio, label_studio_key))
+    if not deepstack:
+        return more, None
+    from dsal.integrations.deepstack import DeepStack
+
+    return more, lambda app: DeepStack(app, settings)

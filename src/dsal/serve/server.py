@@ -10,17 +10,19 @@ import os
 import socket
 import sys
 import threading
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
 import torch
 import uvicorn
+from starlette.types import ASGIApp
 from threadpoolctl import threadpool_limits
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from dsal.errors import InputError
 from dsal.serve.engine.service import Service
-from dsal.serve.http.app import create_app
+from dsal.serve.http.app import Routes, create_app
 from dsal.serve.http.guard import SECURITY
 from dsal.serve.settings import MEGABYTE, Settings
 
@@ -49,15 +51,20 @@ def listen(settings: Settings) -> socket.socket:
     return listener
 
 
-def run(settings: Settings, listener: socket.socket) -> None:
-    """Serve until Ctrl-C or SIGTERM."""
+def run(
+    settings: Settings,
+    listener: socket.socket,
+    more: Sequence[Routes] = (),
+    around: Callable[[ASGIApp], ASGIApp] | None = None,
+) -> None:
+    """Serve until Ctrl-C or SIGTERM, with the routes of adapters, and with one ``around`` the application."""
     _allow_connections()
     _return_freed_memory()
     torch.set_num_threads(1)  # one core per batch; a lesson leaves half of the cores to predictions
     threadpool_limits(max((os.cpu_count() or 1) // 2, 1), user_api="blas")
-    app = create_app(settings)
+    app = create_app(settings, more)
     config = uvicorn.Config(
-        app,
+        app if around is None else around(app),
         http=bounded_protocol(settings.idle, settings.stalled),
         ws="none",
         lifespan="on",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from fastapi import FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, JSONResponse
@@ -30,9 +30,11 @@ from dsal.serve.settings import Settings
 PAGE = Path(__file__).parents[1] / "page"
 _FRESH = {"Cache-Control": "no-cache"}
 
+Routes: TypeAlias = Callable[[Service, Bodies], APIRouter]
 
-def create_app(settings: Settings) -> Guard:
-    """Return the ASGI application of a server with these settings."""
+
+def create_app(settings: Settings, more: Sequence[Routes] = ()) -> Guard:
+    """Return the ASGI application of a server with these settings, and with the routes of adapters."""
     service, bodies = Service(settings), Bodies(settings)
 
     @asynccontextmanager
@@ -49,7 +51,7 @@ def create_app(settings: Settings) -> Guard:
         redoc_url=None,
         lifespan=life,
     )
-    for routes in (api_routes, inference_routes, transfer_routes):
+    for routes in (api_routes, inference_routes, transfer_routes, *more):
         app.include_router(routes(service, bodies))
 
     @app.get("/metrics", include_in_schema=False)

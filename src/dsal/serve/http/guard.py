@@ -6,6 +6,7 @@ A page of another site must not use a server on this machine: neither under its 
 
 from __future__ import annotations
 
+import base64
 import hmac
 import json
 import re
@@ -115,7 +116,17 @@ class Guard:
         if self.settings.on_loopback and path in _OBSERVED:
             return True
         scheme, _, given = headers.get("authorization", "").partition(" ")
-        return hmac.compare_digest(given.strip().encode(), token.encode()) and scheme.lower() == "bearer"
+        if scheme.lower() == "basic":  # any user, the token as password
+            given = _password(given)
+        return hmac.compare_digest(given.strip().encode(), token.encode()) and scheme.lower() in ("bearer", "basic")
+
+
+def _password(credentials: str) -> str:
+    """Return the password of Basic credentials; empty if they are not valid."""
+    try:
+        return base64.b64decode(credentials.strip(), validate=True).decode().partition(":")[2]
+    except ValueError:
+        return ""
 
 
 def _opens_page(headers: Headers, path: str) -> bool:

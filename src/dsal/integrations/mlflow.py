@@ -1,0 +1,114 @@
+"""MLflow: log and load models as the ``pyfunc`` flavour; nothing is pickled.
+
+The logged folder holds the model's own file. ``mlflow.pyfunc.load_model`` finds :func:`_load_pyfunc` by the name of
+this module, so that dsal-learn must be installed where the model is used.
+"""
+
+from __future__ import annotations
+
+import base64
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dsal.base.version import __version__
+from dsal.classifier import DSALClassifier
+from dsal.errors import InputError
+from dsal.image_model import ImageModel
+from dsal.integrations.needs import needs
+
+_FILES = {"classifier.safetensors": DSALClassifier, "image_model.dsal": ImageModel}
+
+
+def save_model(model: DSALClassifier | ImageModel, path: str | Path, example: Any = None, **options: Any) -> None:
+    """Write an MLflow model to a local folder.
+
+    Args:
+        model: fitted.
+        path: the folder.
+        example: rows (n x d_in) of a classifier, which become input example and signature.
+        options: of ``mlflow.pyfunc.save_model``.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        needs("mlflow.pyfunc", "mlflow").save_model(path=str(path), **_flavour(model, Path(folder), example), **options)
+
+
+def log_model(model: DSALClassifier | ImageModel, name: str = "model", example: Any = None, **options: Any) -> Any:
+    """Log a model to the active run; arguments as in :func:`save_model`. Returns MLflow's ``ModelInfo``."""
+    with tempfile.TemporaryDirectory() as folder:
+        return needs("mlflow.pyfunc", "mlflow").log_model(
+            name=name, **_flavour(model, Path(folder), example), **options
+        )
+
+
+def load_model(uri: str) -> DSALClassifier | ImageModel:
+    """Load the model itself, which can learn on, from anywhere that MLflow can read."""
+    local = needs("mlflow.artifacts", "mlflow").download_artifacts(artifact_uri=uri)
+    return _load(Path(local) / "data")
+
+
+def _flavour(model: DSALClassifier | ImageModel, folder: Path, example: Any) -> dict[str, Any]:
+    """Write the model to ``folder`` and return the arguments of ``mlflow.pyfunc`` that describe it."""
+    name = next((name for name, kind in _FILES.items() if isinstance(model, kind)), None)
+    if name is None:
+        raise InputError(f"a DSALClassifier or an ImageModel can be logged, not {type(model).__name__}")
+    data = folder / "model"
+    data.mkdir()
+    model.save(data / name)
+    found: dict[str, Any] = {
+        "loader_module": __name__,
+        "data_path": str(data),
+        "pip_requirements": [f"dsal-learn=={__version__}"],
+    }
+    if example is not None and isinstance(model, DSALClassifier):
+        rows = np.asarray(example, dtype=np.float64)
+        infer = needs("mlflow.models", "mlflow").infer_signature
+        found |= {"signature": infer(rows, np.asarray(model.predict(rows))), "input_example": rows}
+    return found
+
+
+def _load_pyfunc(path: str) -> Any:
+    """Return an object with ``predict``, for MLflow."""
+    model = _load(Path(path))
+    return _Images(model) if isinstance(model, ImageModel) else _Rows(model)
+
+
+def _load(path: Path) -> DSALClassifier | ImageModel:
+    for folder in (path, path / "model"):
+        for name, kind in _FILES.items():
+            if (folder / name).is_file():
+                return kind.load(folder / name)  # type: ignore[attr-defined, no-any-return]
+    raise InputError(f"{path} holds no model that dsal logged")
+
+
+class _Rows:
+    """Labels of rows of features."""
+
+    def __init__(self, model: DSALClassifier) -> None:
+        self.model = model
+
+    def predict(self, rows: Any, params: Any = None) -> Any:
+        return self.model.predict(np.asarray(rows, dtype=np.float64))
+
+
+class _Images:
+    """Label and score of images: bytes or base64 text in the first column. (A path would let callers read files.)"""
+
+    def __init__(self, model: ImageModel) -> None:
+        self.model = model
+
+    def predict(self, rows: Any, params: Any = None) -> Any:
+        column = rows.iloc[:, 0].tolist() if hasattr(rows, "iloc") else list(np.asarray(rows, dtype=object).ravel())
+        found = self.model.predict([_image(each) for each in column])
+        return needs("pandas", "mlflow").DataFrame([{"label": one.label, "score": one.score} for one in found])
+
+
+def _image(value: Any) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    try:
+        return base64.b64decode(value, validate=True)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"an image must be bytes or base64 text: {error}") from error

@@ -1,0 +1,124 @@
+"""What clients send and a server adds up, without any framework: equal to learning in one place."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.datasets import load_digits
+
+from dsal import DSALClassifier
+from dsal.errors import FileFormatError, InputError
+from dsal.integrations.federation import Part, model_of, part_of, request, residue_part, with_residues
+
+X, Y = load_digits(return_X_y=True)
+X = X / 16
+
+
+def clients(number: int) -> list[tuple[NDArray[Any], NDArray[Any]]]:
+    """Unequal shares; the first clients lack classes."""
+    keys = (np.random.default_rng(0).random(len(Y)) + 0.15 * Y).argsort()
+    return [(X[rows], Y[rows]) for rows in np.array_split(keys, number)]
+
+
+def sent(part: Part) -> Part:
+    """What arrives of it."""
+    return Part({name: np.array(array) for name, array in part.arrays.items()}, json.loads(json.dumps(part.facts)))
+
+
+@pytest.mark.parametrize("number", [1, 3, 20])
+def test_added_up_is_pooled(number: int) -> None:
+    options = request(DSALClassifier(expansion_size=200, compensation=None))
+    first, *rest = (model_of(sent(part_of(DSALClassifier(**options).fit(x, y))), options) for x, y in clients(number))
+    for other in rest:
+        first.merge(other)
+    pooled = DSALClassifier(**options).fit(X, Y)
+    order = np.argsort(first.classes_)
+    np.testing.assert_allclose(first.coef_main_[:, order], pooled.coef_main_, atol=1e-8)
+
+
+@pytest.mark.parametrize("cleanse", [True, False])
+def test_clients_as_phases_are_one_process(cleanse: bool) -> None:
+    options = request(DSALClassifier(expansion_size=150, gamma=0.3, gamma_comp=0.7, cleanse=cleanse))
+    groups = [(X[(a <= Y) & (b > Y)], Y[(a <= Y) & (b > Y)]) for a, b in pairwise([0, 4, 7, 10])]
+    groups.append((X[::3], Y[::3]))  # known classes return
+    main = options | {"compensation": None}
+    alone = DSALClassifier(**options)
+    total, parts = None, []
+    for x, y in groups:
+        alone.partial_fit(x, y)
+        one = model_of(sent(part_of(DSALClassifier(**main).fit(x, y))), main)
+        total = one if total is None else total.merge(one)
+        classes = total.classes_.tolist()
+        parts.append(sent(residue_part(options, x, y, total.coef_main_, classes, first=not parts)))
+    assert total is not None
+    whole = with_residues(total, parts, options)
+    assert whole.classes_.tolist() == alone.classes_.tolist()
+    assert whole.coef_comp_ is not None
+    assert alone.coef_comp_ is not None
+    np.testing.assert_allclose(whole.coef_main_, alone.coef_main_, atol=1e-8)
+    np.testing.assert_allclose(whole.coef_comp_, alone.coef_comp_, atol=1e-8)
+    np.testing.assert_allclose(whole.logits(X), alone.logits(X), atol=1e-8)
+    assert (whole.gamma_comp_, whole.compensation) == (0.7, 0.6)
+    whole.partial_fit(X, Y)  # and goes on
+
+
+def test_half_the_bytes_and_what_they_cost() -> None:
+    options = request(DSALClassifier(expansion_size=512, compensation=None))
+    fitted = [DSALClassifier(**options).fit(x, y) for x, y in clients(3)]
+    full, half = ([part_of(model, dtype) for model in fitted] for dtype in ("float64", "float32"))
+    assert half[0].bytes < 0.51 * full[0].bytes
+    assert full[0].bytes == pytest.approx(8 * (512 * 513 / 2 + 512 * len(fitted[0].classes_)), rel=0.01)
+    pooled = DSALClassifier(**options).fit(X, Y)
+    first, *rest = (model_of(sent(part), options) for part in half)
+    for other in rest:
+        first.merge(other)
+    order = np.argsort(first.classes_)
+    difference = np.abs(first.logits(X)[:, order] - pooled.logits(X)).max()
+    assert 1e-9 < difference < 2e-3  # the page states what was measured
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("a short factor", lambda part: part.arrays.update({"main.factor": part.arrays["main.factor"][:-1]})),
+        ("no targets", lambda part: part.arrays.pop("main.targets")),
+        ("not finite", lambda part: part.arrays["main.targets"].fill(np.nan)),
+        ("no classes", lambda part: part.facts.update(classes=[])),
+        ("other features", lambda part: part.facts.update(features=63)),
+        ("negative counts", lambda part: part.arrays["class_weight"].fill(-1)),
+        ("no facts", lambda part: part.facts.clear()),
+    ],
+)
+def test_a_wrong_answer_is_refused(name: str, change: Any) -> None:
+    options = request(DSALClassifier(expansion_size=16, compensation=None))
+    part = sent(part_of(DSALClassifier(**options).fit(X, Y)))
+    change(part)
+    with pytest.raises(FileFormatError, match="what the client sent"):
+        model_of(part, options)
+
+
+def test_wrong_residues_are_refused() -> None:
+    options = request(DSALClassifier(expansion_size=16))
+    model = DSALClassifier(**(options | {"compensation": None})).fit(X, Y)
+    good = residue_part(options, X, Y, model.coef_main_, model.classes_.tolist(), first=True)
+    for arrays in ({}, {**good.arrays, "comp.factor": good.arrays["comp.factor"][1:]}):
+        with pytest.raises(FileFormatError, match="a client"):
+            with_residues(model, [Part(dict(arrays), good.facts)], options)
+    with pytest.raises(InputError, match="no client"):
+        with_residues(model, [], options)
+
+
+def test_what_cannot_be_agreed_on_is_refused() -> None:
+    with pytest.raises(InputError, match="without rows"):
+        request(DSALClassifier(expansion="gaussian"))
+    with pytest.raises(InputError, match="float16"):
+        part_of(DSALClassifier(expansion_size=16).fit(X, Y), "float16")
+    with pytest.raises(InputError, match="numbers for gamma"):
+        residue_part(
+            request(DSALClassifier(expansion_size=16, gamma_comp="auto")), X, Y, np.zeros((16, 10)), [*range(10)], True
+        )
