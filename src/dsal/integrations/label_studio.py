@@ -227,7 +227,7 @@ class _Backend:
         try:
             await self.service.change(name, None, what, action, create=before is None)
         except Unchanged:  # nothing is left: a model without images is no model
-            await self.service.write(self.service.library.remove, name)
+            await self.service.writer.run(self.service.library.remove, name)
         return 1
 
 
