@@ -12,7 +12,7 @@ from dsal.data import ImageData, JoinedSamples
 from dsal.data.samples import joined
 from dsal.errors import InputError
 from dsal.methods.network.kit import losses
-from dsal.methods.network.kit.exemplars import Exemplars, herd
+from dsal.methods.network.kit.exemplars import Exemplars, LearnedImages, herd
 from dsal.methods.network.kit.growing_network import Output
 from dsal.methods.network.kit.heads import CosineHead, LinearHead
 from dsal.methods.network.lwf import LwF
@@ -124,6 +124,33 @@ def test_imprinted_rows_have_the_direction_of_their_class_and_the_length_of_old_
     new = head.weights[1].detach()
     torch.testing.assert_close(new.norm(dim=1), old.norm(dim=1).mean().expand(2))
     torch.testing.assert_close(torch.nn.functional.cosine_similarity(new, F[:2].float()), torch.ones(2))
+
+
+def test_herding_takes_no_row_twice_and_any_number_of_them() -> None:
+    """The first row is the direction of the mean: taken again, it would be nearer than the other two."""
+    rows = torch.tensor([[1.0, 0.0], [0.5, 0.8], [0.5, -0.8]])
+    assert herd(rows, 2)[0] == 0
+    assert sorted(herd(rows, 3).tolist()) == [0, 1, 2]
+    assert herd(rows[:1], 2).tolist() == [0]
+    assert herd(rows, 0).dtype == torch.int64
+
+
+def test_an_empty_memory_and_limits_that_both_apply() -> None:
+    memory = Exemplars(5, budget=0)
+    memory.cut(1)
+    assert (len(memory), memory.nbytes) == (0, 0)
+    assert Exemplars(5, budget=100).allowed(2, 10) == 5
+    assert Exemplars(5, budget=60).allowed(2, 10) == 3
+    assert Exemplars(5).allowed(2, 10) == 5
+    pixels, labels = torch.zeros(2, 1, 2, 2, dtype=torch.uint8), torch.tensor([0, 1])
+    with pytest.raises(InputError, match="expected float32 images"):
+        LearnedImages(pixels, labels)
+    with pytest.raises(InputError, match="expected float32 images"):
+        LearnedImages(pixels.float(), labels[:1])
+    plain = Exemplars(None)
+    plain.add(ImageData(pixels, labels), 2)
+    assert plain.data is not None
+    assert plain.data.images.dtype == torch.uint8
 
 
 def test_a_memory_that_shrinks_keeps_the_most_important_images() -> None:
