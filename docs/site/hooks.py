@@ -30,6 +30,8 @@ PAGES = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
+    "GOVERNANCE.md": "governance.md",
+    "MAINTAINERS.md": "maintainers.md",
     "CODE_OF_CONDUCT.md": "code_of_conduct.md",
 }
 """Files of the repository that are pages of the site."""
