@@ -23,7 +23,8 @@ from sklearn.metrics import roc_auc_score
 
 from dsal import DSALClassifier
 from dsal.data import FeatureSet, load_features
-from dsal.image_model.novelty import ClassStatistics, NoveltyReference
+from dsal.image_model.novelty import ClassStatistics
+from dsal.image_model.novelty_reference import NoveltyReference
 from dsal.image_model.outcomes import THRESHOLD
 
 RESULTS = Path(__file__).parent / "results" / "novelty.json"

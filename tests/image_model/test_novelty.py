@@ -10,7 +10,15 @@ from sklearn.metrics import roc_auc_score
 
 from dsal import DSALClassifier, InputError
 from dsal.data.features.feature_set import FeatureSet
-from dsal.image_model.novelty import ClassStatistics, NoveltyReference, _Whitening
+from dsal.image_model.learned_state import LearnedState
+from dsal.image_model.novelty import ClassStatistics, _Whitening
+from dsal.image_model.novelty_reference import (
+    Expected,
+    NoveltyReference,
+    expected_distances,
+    expected_logits,
+    mean_leverage,
+)
 
 Scatter = Callable[[ClassStatistics], NDArray[np.float64]]
 Rows = tuple[NDArray[np.float64], NDArray[np.int64]]
@@ -137,14 +145,122 @@ def test_samples_of_the_classes_by_the_book(rows: Rows) -> None:
     assert labels.tolist() == np.repeat(filled, 30).tolist()
 
 
-def test_an_estimated_reference_is_wider_and_counts_as_many_images() -> None:
+def ridge(rows: Rows, gamma: float) -> tuple[NDArray[np.float64], ...]:
+    """X, Y, (G + gamma I)^-1 and W, with all the matrices that sums replace."""
+    x, y = rows
+    targets = np.eye(8)[y]
+    inverse = np.linalg.inv(x.T @ x + gamma * np.eye(x.shape[1]))
+    return x, targets, inverse, inverse @ x.T @ targets
+
+
+def test_mean_leverage(rows: Rows) -> None:
+    x, _, inverse, _ = ridge(rows, 3.0)
+    exact = np.einsum("nd,de,ne->n", x, inverse, x).mean()
+    assert mean_leverage(lambda b: inverse @ b, 20, 3.0, len(x)) == pytest.approx(exact, rel=0.1)
+    assert mean_leverage(lambda b: -b, 20, 3.0, 1.0) == 0.99
+    assert mean_leverage(lambda b: b, 20, 3.0, 1.0) == 0.0
+
+
+def test_expected_logits_are_those_of_rows_left_out(rows: Rows) -> None:
+    """The means and the covariance that enter, by the rows themselves; and the largest of normal logits."""
+    x, targets, _, weights = ridge(rows, 3.0)
+    y, leverage = rows[1], 0.25
+    fitted, counts = x @ weights, np.bincount(rows[1]).astype(float)
+    left_out = (fitted - leverage * targets) / (1 - leverage)
+    means = np.stack([left_out[y == c].mean(0) for c in range(8)])
+    residues = left_out - means[y]
+    covariance = residues.T @ residues / (len(y) - 8)
+    found = expected_logits(targets.T @ x @ weights, weights.T @ weights, counts, 3.0, leverage)
+    random = np.random.default_rng(1)
+    largest = np.stack([random.multivariate_normal(mean, covariance, 20_000).max(1) for mean in means])
+    np.testing.assert_allclose(found[:, 0], largest.mean(1), atol=0.25 * largest.std(1).max())
+    np.testing.assert_allclose(found[:, 1], largest.std(1), rtol=0.2)
+
+
+def test_expected_distances(rows: Rows) -> None:
+    statistics = of(*rows)
+    x, columns = statistics.sample(20)
+    distances = statistics.distances(x)
+    found = expected_distances(statistics)
+    means = np.array([distances[columns == c].mean() for c in range(8)])
+    np.testing.assert_allclose(found[:, 0], means)
+    np.testing.assert_allclose(found[:, 1], np.sqrt(np.mean((distances - means[columns]) ** 2)))
+    grown = expected_distances(statistics.grown(9))  # a class without rows
+    np.testing.assert_allclose(grown[:8], found)
+    assert grown[8, 0] == 0.0
+
+
+def test_the_reference_follows_the_model() -> None:
+    """Scores measured under one model are those of another that expects other means and spreads."""
     random = np.random.default_rng(0)
-    logits, distances = random.normal(0.5, 0.1, 60), random.normal(-0.2, 0.05, 60)
-    wide = [v.mean() + factor * (v - v.mean()) for v, factor in ((logits, 3.0), (distances, 8.0))]
-    expected = NoveltyReference.nothing().plus(*wide).counts * (37 / 60)
-    np.testing.assert_allclose(NoveltyReference.estimated(logits, distances, 37.0).counts, expected)
-    assert NoveltyReference.estimated(logits[:1], distances[:1], 5.0).counts.sum() == 5.0
-    assert not NoveltyReference.estimated(np.full(2, np.nan), distances[:2], 5.0).counts.any()
+    first, second = random.normal(0.0, 1.5, 5000), random.normal(-3.0, 6.0, 5000)
+    columns = np.arange(5000) % 2
+
+    def expects(means: list[float], spreads: list[float], at: list[float], wide: list[float]) -> Expected:
+        return Expected(np.array([means, spreads]).T, np.array([at, wide]).T)
+
+    then, now = (
+        expects([0.9, 0.8], [0.05, 0.1], [-0.3, -0.2], [0.01, 0.02]),
+        expects([0.6, 0.4], [0.1, 0.15], [-0.5, 0.3], [0.02, 0.02]),
+    )
+
+    def scores(model: Expected) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        logits = model.logits[columns, 0] + model.logits[columns, 1] * first
+        return logits, model.distances[columns, 0] + model.distances[columns, 1] * second
+
+    counts = np.array([2500.0, 2500.0])
+    learned = NoveltyReference.nothing().measured(*scores(then), columns, then).renewed(then, counts)
+    moved = learned.renewed(now, counts)
+    assert moved.counts.sum() == pytest.approx(5000)
+    for reference, model in ((learned, then), (moved, now)):
+        assert (reference.novelty(*scores(model)) > 0.95).mean() == pytest.approx(0.05, abs=0.015)
+    assert (learned.novelty(*scores(now)) > 0.95).mean() > 0.5  # what was measured earlier is no reference
+    half = columns == 0
+    apart = [
+        NoveltyReference.nothing().measured(*(v[some] for v in scores(then)), columns[some], then)
+        for some in (half, ~half)
+    ]
+    np.testing.assert_array_equal(apart[0].merged(apart[1]).renewed(now, counts).counts, moved.counts)
+    unlearned = NoveltyReference.nothing().renewed(now, counts)  # nothing measured: the shape of other photographs
+    assert unlearned.counts.sum() == pytest.approx(5000)
+    assert not unlearned.shape.any()
+
+
+def test_values_that_are_not_finite_are_not_measured() -> None:
+    expected = Expected(np.array([[0.5, 0.1]]), np.array([[0.0, 0.0]]))
+    strange = np.array([np.nan, 0.5])
+    measured = NoveltyReference.nothing().measured(strange, np.array([0.0, 0.0]), np.zeros(2, np.int64), expected)
+    assert measured.shape.sum() == 1.0
+    assert measured.shape[80, 80] == 1.0  # 0 standard deviations off, in both
+
+
+@pytest.mark.parametrize("arrival", ["phases", "merged"])
+def test_false_unknowns_do_not_depend_on_the_arrival(sample: FeatureSet, arrival: str) -> None:
+    """Ten classes at once, in five lessons or merged from two models: about as many known images are flagged."""
+
+    def state() -> LearnedState:
+        return LearnedState(DSALClassifier(256, 100.0), sample.train_x.shape[1])
+
+    def learn(model: LearnedState, classes: list[int]) -> None:
+        rows = np.flatnonzero(np.isin(sample.train_y, classes))
+        labels = np.array([f"{c:02}" for c in sample.train_y[rows]])
+        model.learn(sample.train_x[rows], labels, [None] * len(rows))
+
+    def flagged(model: LearnedState) -> float:
+        x = sample.test_x[sample.test_y < 10]
+        novelty = model.reference.novelty(model._main_stream().logits(x).max(1), model.statistics.distances(x))
+        return float((novelty > 0.95).mean())
+
+    whole, part, other = state(), state(), state()
+    learn(whole, list(range(10)))
+    if arrival == "phases":
+        for first in range(0, 10, 2):
+            learn(part, [first, first + 1])
+    else:
+        learn(part, list(range(5)))
+        learn(other, list(range(5, 10)))
+        part.merge(other)
+    assert flagged(part) == pytest.approx(flagged(whole), abs=0.05)
 
 
 def test_novelty_is_the_share_of_less_strange_images() -> None:

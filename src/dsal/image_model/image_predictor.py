@@ -17,7 +17,8 @@ from dsal.files.model_schema import IMAGE_MODEL
 from dsal.files.tensors import load_tensors
 from dsal.image_model.graph import cached_graph
 from dsal.image_model.graph_features import FeatureSource, GraphFeatures
-from dsal.image_model.novelty import ClassStatistics, NoveltyReference
+from dsal.image_model.novelty import ClassStatistics
+from dsal.image_model.novelty_reference import NoveltyReference
 from dsal.image_model.outcomes import THRESHOLD, Evaluation, Prediction, PredictionList
 from dsal.image_model.predictor import ACTIVATIONS, LightHead, Predictor, check_question
 from dsal.image_model.seen import Seen

@@ -7,6 +7,7 @@ from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from dsal.analytic.activations import name_of
@@ -18,14 +19,22 @@ from dsal.classifier.calibration import Calibration
 from dsal.classifier.labels import columns_of
 from dsal.errors import InputError, UnknownNameError
 from dsal.image_model.left_out_counts import LeftOut, added, counted, renamed, restricted
-from dsal.image_model.novelty import ClassStatistics, NoveltyReference
+from dsal.image_model.novelty import ClassStatistics
+from dsal.image_model.novelty_reference import (
+    Expected,
+    NoveltyReference,
+    expected_distances,
+    expected_logits,
+    mean_leverage,
+)
 from dsal.image_model.predictor import ACTIVATIONS, Head, LightHead, Predictor, Single
 from dsal.image_model.seen import Seen
 
 _MAX_LEFT_OUT = 2000  # rows judged leave-one-out; enough to know the accuracy to one per cent
-_SAMPLED = 20  # rows sampled per class to estimate the novelty reference of a merged model
+_SAMPLED = 20  # rows sampled per class to estimate the temperature of a merged model
 
 Keys = Sequence[bytes | None]
+Double = NDArray[np.float64]
 
 
 class Learned(NamedTuple):
@@ -86,7 +95,7 @@ class LearnedState:
         picked = np.random.default_rng(0).permutation(len(y))[:_MAX_LEFT_OUT]
         rows, columns = x[picked], columns[picked]
         logits = self._main_stream().loo_logits(rows, y[picked])
-        self.reference = self.reference.plus(logits.max(1), self.statistics.loo_distances(rows, columns))
+        self._measure(logits.max(1), self.statistics.loo_distances(rows, columns), columns)
         answers = logits.argmax(1)
         self.left_out = added(self.left_out, counted(self.classes, columns, answers))
         self.seen = self.seen.plus(keys, y.tolist())
@@ -102,7 +111,8 @@ class LearnedState:
         """
         self._subtract(x, y, keys, keep_compensation=False)
         self.left_out = {}
-        self._estimate_reference()
+        self.reference = NoveltyReference.nothing()
+        self._renew()
 
     def relabel(self, x: Single, old: NDArray[Any], new: NDArray[Any], keys: Keys, keep_compensation: bool) -> None:
         """Move features (n, d) with content keys (n) from the labels ``old`` (n,) to ``new`` (n,)."""
@@ -111,6 +121,7 @@ class LearnedState:
         self.statistics = self.statistics.plus(x, columns, len(self.classes))
         self.seen = self.seen.plus(keys, new.tolist())
         self._subtract(x, old, keys, keep_compensation)
+        self._renew()
 
     def rename(self, old: str, new: str) -> None:
         """Rename a class."""
@@ -125,6 +136,7 @@ class LearnedState:
         self.statistics = self.statistics.without_class(column)
         self.seen = self.seen.renamed(label, None)
         self.left_out = restricted(self.left_out, self.classes)
+        self._renew()
 
     def merge(self, other: LearnedState) -> None:
         """Add what ``other`` has learned."""
@@ -134,9 +146,9 @@ class LearnedState:
         self.statistics = self.statistics.merged(other.statistics, columns, len(classes))
         self.seen = self.seen.merged(other.seen)
         self.left_out = added(self.left_out, other.left_out)
-        x, columns, images = self._estimate_reference()
-        logits = self.classifier.logits(x)
-        self.classifier._calibration = Calibration().plus(logits, columns, np.ones(len(x)), images)
+        self.reference = self.reference.merged(other.reference)
+        self._renew()
+        self._estimate_calibration()
 
     def predictor(self) -> Predictor:
         """Return a predictor that later changes do not affect."""
@@ -163,21 +175,52 @@ class LearnedState:
         main.compensation = 0.0
         return main
 
-    def _estimate_reference(self) -> tuple[NDArray[np.float64], NDArray[np.int64], float]:
-        """Estimate the novelty reference from the sums alone.
+    def _measure(self, logits: Double, distances: Double, columns: NDArray[np.int64]) -> None:
+        """Take leave-one-out scores (n,) of learned rows of the classes ``columns`` into the novelty reference."""
+        expected = self._expected() if len(self.classes) > 1 else None
+        if expected is None:  # one class has nothing to be distant from
+            self.reference = self.reference.plus(logits, distances)
+        else:
+            measured = self.reference.measured(logits, distances, columns, expected)
+            self.reference = measured.renewed(expected, self.statistics.counts)
 
-        Models that were merged measured it only for their own classes and their own logits; a model that forgets
-        measured it with the images that it must forget. Features sampled from the class means and the covariance take
-        the place of images.
+    def _renew(self) -> None:
+        """Bring the novelty reference up to date after a change."""
+        expected = self._expected()
+        if expected is not None:
+            self.reference = self.reference.renewed(expected, self.statistics.counts)
 
-        Returns:
-            The sampled features (n, d), their columns (n,), and the number of images that they stand for.
+    def _expected(self) -> Expected | None:
+        """Return what the model expects of new images of its classes, from sums alone.
+
+        None if no class has two images, or if the model can no longer learn.
+        """
+        learner, counts = self.classifier._learner, self.statistics.counts
+        filled = counts > 0
+        if counts.sum() <= filled.sum() or not learner.learns_on:
+            return None
+        ridge = learner.ridges[0]
+        targets, weights = ridge.targets[:, filled], ridge.weights()[:, filled]
+
+        def solve(b: Double) -> Double:
+            solved: Double = ridge.solve(torch.from_numpy(b).to(weights.device)).cpu().numpy()
+            return solved
+
+        leverage = mean_leverage(solve, ridge.size, ridge.gamma, float(counts.sum()))
+        products, lengths = ((part.T @ weights).cpu().numpy() for part in (targets, weights))
+        logits = np.zeros((len(counts), 2))
+        logits[filled] = expected_logits(products, lengths, counts[filled], ridge.gamma, leverage)
+        return Expected(logits, expected_distances(self.statistics))
+
+    def _estimate_calibration(self) -> None:
+        """Estimate the calibration from the sums alone.
+
+        Models that were merged measured it only for their own classes and their own logits. Features sampled from the
+        class means and the covariance take the place of images.
         """
         x, columns = self.statistics.sample(_SAMPLED)
-        images = float(self.statistics.counts.sum())
-        main = self._main_stream().logits(x).max(1)
-        self.reference = NoveltyReference.estimated(main, self.statistics.distances(x), images)
-        return x, columns, images
+        images, logits = float(self.statistics.counts.sum()), self.classifier.logits(x)
+        self.classifier._calibration = Calibration().plus(logits, columns, np.ones(len(x)), images)
 
 
 def _head(classifier: DSALClassifier) -> Head:
@@ -204,8 +247,6 @@ class _TorchHead:
 
     def __call__(self, x: Single) -> tuple[Single, Single]:
         """Return the logits (n, c) of the main stream and of both, for features (n, d)."""
-        import torch
-
         head = self.head
         with torch.no_grad():
             z = head.expansion(torch.from_numpy(x))

@@ -26,7 +26,8 @@ from dsal.image_model.image_features import BackboneFeatures
 from dsal.image_model.image_predictor import ImagePredictor
 from dsal.image_model.learned_state import LearnedState
 from dsal.image_model.left_out_counts import LeftOut
-from dsal.image_model.novelty import ClassStatistics, NoveltyReference
+from dsal.image_model.novelty import ClassStatistics
+from dsal.image_model.novelty_reference import NoveltyReference
 from dsal.image_model.outcomes import THRESHOLD, Evaluation, Lesson, PredictionList
 from dsal.image_model.seen import Seen
 from dsal.image_model.sources import (

@@ -1,14 +1,9 @@
-"""Novelty: how unusual an image is compared with the learned images, from additive statistics. No sample is kept.
+"""Distance of an image from the learned classes, from additive statistics. No sample is kept.
 
-Two signs of an unknown class are combined:
-
-- the largest logit is small: no class claims the image;
-- the features are far from every class mean, relative to their distance from the overall mean: the relative
-  Mahalanobis distance (Ren et al., 2021), with one covariance within classes and one of all images.
-
-Counts, sums and products of features can be added over phases and merged models, and subtracted, so means and
-covariance are exact in whatever order the data arrive. The reference, i.e. the scores of known images, consists of
-leave-one-out values measured at the time of learning. It is stored as counts on a fixed grid, which can be added too.
+It is the relative Mahalanobis distance (Ren et al., 2021): the distance of the features to the nearest class mean,
+relative to that from the overall mean, with one covariance within classes and one of all images. Counts, sums and
+products of features can be added over phases and merged models, and subtracted, so means and covariance are exact in
+whatever order the data arrive. :mod:`dsal.image_model.novelty_reference` says how large it is for known images.
 """
 
 from __future__ import annotations
@@ -25,10 +20,6 @@ from dsal.linalg import lapack
 
 Matrix = NDArray[np.float64]
 Rows = NDArray[np.float32] | NDArray[np.float64]
-DISTANCE_WEIGHT = 0.5  # of the distance relative to the logit, both standardised
-LOGIT_SPREAD, DISTANCE_SPREAD = 3.0, 8.0  # of photographs, relative to normal features of the same covariance
-_LOGITS = np.linspace(-1.0, 2.0, 121)  # grid edges of the largest logit and of the relative distance per feature
-_DISTANCES = np.linspace(-2.0, 2.0, 161)
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,85 +236,6 @@ class _Whitening:
         return positive
 
 
-@dataclass(frozen=True, eq=False)
-class NoveltyReference:
-    """Scores of images of known classes, as counts on a grid of largest logit x distance."""
-
-    counts: Matrix
-
-    @classmethod
-    def nothing(cls) -> NoveltyReference:
-        """Return a reference without images."""
-        return cls(np.zeros((len(_LOGITS) - 1, len(_DISTANCES) - 1)))
-
-    def plus(self, logits: Matrix, distances: Matrix) -> NoveltyReference:
-        """Add images by their largest logits (n,) and distances (n,), both leave-one-out; NaNs are ignored."""
-        known = np.isfinite(logits) & np.isfinite(distances)
-        cells = _cells(logits[known], _LOGITS), _cells(distances[known], _DISTANCES)
-        counts = self.counts.copy()
-        np.add.at(counts, cells, 1.0)
-        return NoveltyReference(counts)
-
-    @classmethod
-    def estimated(cls, logits: Matrix, distances: Matrix, images: float) -> NoveltyReference:
-        """Estimate the reference from largest logits (n,) and distances (n,) of :meth:`ClassStatistics.sample`.
-
-        Photographs vary more than a normal distribution, so deviations from the mean are scaled by factors measured
-        on real images.
-        """
-        wide = [
-            values.mean() + factor * (values - values.mean())
-            for values, factor in ((logits, LOGIT_SPREAD), (distances, DISTANCE_SPREAD))
-        ]
-        found = cls.nothing().plus(*wide)
-        return cls(found.counts * (images / max(found.counts.sum(), 1.0)))
-
-    def score(self, logits: Matrix, distances: Matrix) -> Matrix:
-        """Return scores (n,), larger for more unusual images: distance and negative logit, standardised and added."""
-        logit, distance = self._standard
-        score: Matrix = DISTANCE_WEIGHT * (distances - distance[0]) / distance[1] - (logits - logit[0]) / logit[1]
-        return score
-
-    def novelty(self, logits: Matrix, distances: Matrix) -> Matrix:
-        """Return the fraction of known images that look less unusual (n,), 0 to 1; NaN if there is no reference yet."""
-        if not self.counts.any():
-            return np.full(len(logits), np.nan)
-        share: Matrix = np.interp(self.score(logits, distances), *self._known, left=0.0, right=1.0)
-        return share
-
-    @cached_property
-    def _standard(self) -> tuple[tuple[float, float], tuple[float, float]]:
-        """Mean and standard deviation of the largest logits, and of the distances."""
-        return _moments(self.counts.sum(1), _LOGITS), _moments(self.counts.sum(0), _DISTANCES)
-
-    @cached_property
-    def _known(self) -> tuple[Matrix, Matrix]:
-        """Scores of the known images, ascending, and the fraction of images below each."""
-        row, column = np.nonzero(self.counts)
-        known = self.score(_centres(_LOGITS)[row], _centres(_DISTANCES)[column])
-        order = np.argsort(known, kind="stable")
-        weight = self.counts[row, column][order]
-        return known[order], (np.cumsum(weight) - weight / 2) / weight.sum()
-
-
 def _whitened(root: Matrix, x: Rows) -> Matrix:
     white: Matrix = solve_triangular(root, np.asarray(x, dtype=np.float64).T, trans="T", check_finite=False).T
     return white
-
-
-def _cells(values: Matrix, edges: Matrix) -> NDArray[np.int64]:
-    """Return the grid cell of each value; the outermost cells are unbounded."""
-    return np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(edges) - 2)
-
-
-def _centres(edges: Matrix) -> Matrix:
-    centres: Matrix = (edges[1:] + edges[:-1]) / 2
-    return centres
-
-
-def _moments(counts: Matrix, edges: Matrix) -> tuple[float, float]:
-    """Return mean and standard deviation of grid counts; the latter is at least the width of a cell."""
-    centres = _centres(edges)
-    mean = float(counts @ centres / counts.sum())
-    variance = float(counts @ (centres - mean) ** 2 / counts.sum())
-    return mean, max(variance**0.5, float(edges[1] - edges[0]))

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from dsal.analytic.combine import combined
 from dsal.errors import InputError
-from dsal.image_model.novelty import NoveltyReference, RelativeDistance
+from dsal.image_model.novelty import RelativeDistance
+from dsal.image_model.novelty_reference import NoveltyReference
 from dsal.image_model.outcomes import Prediction
 
 Single: TypeAlias = NDArray[np.float32]

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from dsal.classifier import DSALClassifier, classifier_files
 from dsal.image_model.learned_state import LearnedState
-from dsal.image_model.novelty import ClassStatistics, NoveltyReference
+from dsal.image_model.novelty import ClassStatistics
+from dsal.image_model.novelty_reference import NoveltyReference
 from dsal.image_model.seen import Seen
 
 MAX_BYTES = 400_000_000  # of all versions of a model: eleven lessons at d_B = 2048, two at 4096
@@ -123,7 +124,7 @@ def state_arrays(state: LearnedState) -> dict[str, NDArray[Any]]:
     """Return the arrays of a state besides those of the classifier."""
     return {
         **{f"novelty.{name}": value for name, value in asdict(state.statistics).items()},
-        "usual.counts": state.reference.counts,
+        **{f"usual.{name}": value for name, value in asdict(state.reference).items()},
         **{f"seen.{name}": value for name, value in state.seen.arrays(state.classes).items()},
     }
 
