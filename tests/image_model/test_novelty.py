@@ -236,31 +236,39 @@ def test_values_that_are_not_finite_are_not_measured() -> None:
 
 @pytest.mark.parametrize("arrival", ["phases", "merged"])
 def test_false_unknowns_do_not_depend_on_the_arrival(sample: FeatureSet, arrival: str) -> None:
-    """Ten classes at once, in five lessons or merged from two models: about as many known images are flagged."""
+    """Forty classes at once, in four lessons or merged from two models: about as many known images are flagged."""
 
     def state() -> LearnedState:
         return LearnedState(DSALClassifier(256, 100.0), sample.train_x.shape[1])
 
+    added_up = NoveltyReference.nothing()  # what was measured when each class was taught
+
     def learn(model: LearnedState, classes: list[int]) -> None:
+        nonlocal added_up
         rows = np.flatnonzero(np.isin(sample.train_y, classes))
         labels = np.array([f"{c:02}" for c in sample.train_y[rows]])
         model.learn(sample.train_x[rows], labels, [None] * len(rows))
+        logits = model._main_stream().loo_logits(sample.train_x[rows], labels).max(1)
+        columns = np.searchsorted(model.classes, labels)
+        added_up = added_up.plus(logits, model.statistics.loo_distances(sample.train_x[rows], columns))
 
-    def flagged(model: LearnedState) -> float:
-        x = sample.test_x[sample.test_y < 10]
-        novelty = model.reference.novelty(model._main_stream().logits(x).max(1), model.statistics.distances(x))
+    def flagged(model: LearnedState, reference: NoveltyReference) -> float:
+        x = sample.test_x[sample.test_y < 40]
+        novelty = reference.novelty(model._main_stream().logits(x).max(1), model.statistics.distances(x))
         return float((novelty > 0.95).mean())
 
     whole, part, other = state(), state(), state()
-    learn(whole, list(range(10)))
+    learn(whole, list(range(40)))
+    added_up = NoveltyReference.nothing()
     if arrival == "phases":
-        for first in range(0, 10, 2):
-            learn(part, [first, first + 1])
+        for first in range(0, 40, 10):
+            learn(part, list(range(first, first + 10)))
     else:
-        learn(part, list(range(5)))
-        learn(other, list(range(5, 10)))
+        learn(part, list(range(20)))
+        learn(other, list(range(20, 40)))
         part.merge(other)
-    assert flagged(part) == pytest.approx(flagged(whole), abs=0.05)
+    at_once = flagged(whole, whole.reference)
+    assert abs(flagged(part, part.reference) - at_once) < 0.5 * abs(flagged(part, added_up) - at_once)
 
 
 def test_novelty_is_the_share_of_less_strange_images() -> None:

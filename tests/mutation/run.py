@@ -41,6 +41,7 @@ TRAINED = ("pass", "il2a", "ssre", "given", "loss_of_a", "without_di", "without_
 TARGETS: dict[str, tuple[str, ...]] = {
     "protocol/metrics": ("tests/protocol/test_metrics.py",),
     "image_model/novelty": ("tests/image_model/test_novelty.py",),
+    "image_model/novelty_reference": ("tests/image_model/test_novelty.py",),
     "analytic/scoring": ("tests/analytic/test_scoring.py",),
     "classifier/calibration": ("tests/classifier/test_calibration.py",),
     "analytic/combine": ("tests/analytic/test_learner.py", "-k", "equations"),
