@@ -215,6 +215,9 @@ def test_the_reference_follows_the_model() -> None:
     for reference, model in ((learned, then), (moved, now)):
         assert (reference.novelty(*scores(model)) > 0.95).mean() == pytest.approx(0.05, abs=0.015)
     assert (learned.novelty(*scores(now)) > 0.95).mean() > 0.5  # what was measured earlier is no reference
+    again = NoveltyReference.from_arrays(**learned.arrays())
+    assert np.array_equal(again.shape, learned.shape)
+    assert not NoveltyReference.from_arrays(learned.counts).shape.any()  # a file of an earlier version
     half = columns == 0
     apart = [
         NoveltyReference.nothing().measured(*(v[some] for v in scores(then)), columns[some], then)

@@ -120,7 +120,7 @@ def _image_arrays(facts: dict[str, Any]) -> dict[str, Array]:
         r"novelty\.sums": Array("float64", ("classes", "pooled")),
         r"novelty\.products": Array("float64", ("pooled", "pooled")),
         r"usual\.counts": Array("float64", ("_rows", "_columns"), low=0),
-        r"usual\.shape": Array("float64", (160, 160), low=0, optional=True),
+        r"usual\.shape": Array("float64", ("_cells", 3), low=0, optional=True),
         r"seen\.keys": Array("uint8", ("images", "_bytes")),
         r"seen\.columns": Array("int32", ("images",), 0, len(facts["classifier"]["classes"]) - 1),
         r"backbone\..*": ANY_ARRAY,

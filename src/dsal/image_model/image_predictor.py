@@ -79,7 +79,7 @@ class ImagePredictor:
                 ),
                 temperature=float(facts["temperature"]),
                 distance=ClassStatistics(**_part(arrays, "novelty.")).light_distance,
-                reference=NoveltyReference(**_part(arrays, "usual.")),
+                reference=NoveltyReference.from_arrays(**_part(arrays, "usual.")),
             )
             seen = Seen.from_arrays(_part(arrays, "seen."), predictor.classes)
             return cls(GraphFeatures(graph, card["size"], card["in_channels"]), predictor, seen)

@@ -111,6 +111,20 @@ class NoveltyReference:
         """Return a reference without images."""
         return cls(_grid(_LOGITS, _DISTANCES))
 
+    @classmethod
+    def from_arrays(cls, counts: Matrix, shape: Matrix | None = None) -> NoveltyReference:
+        """Return the reference of :meth:`arrays`; ``shape`` is missing in files of earlier versions."""
+        found = cls(counts)
+        if shape is not None:
+            row, column = np.clip(shape[:, :2].astype(np.int64), 0, len(found.shape) - 1).T
+            np.add.at(found.shape, (row, column), shape[:, 2])
+        return found
+
+    def arrays(self) -> dict[str, Matrix]:
+        """Return the counts, and the occupied cells of the shape as rows (row, column, count): a few hundred."""
+        row, column = np.nonzero(self.shape)
+        return {"counts": self.counts, "shape": np.stack([row, column, self.shape[row, column]], axis=1)}
+
     def plus(self, logits: Matrix, distances: Matrix) -> NoveltyReference:
         """Add images by their largest logits (n,) and distances (n,), both leave-one-out; NaNs are ignored."""
         return NoveltyReference(_added(self.counts, logits, distances, _LOGITS, _DISTANCES), self.shape)

@@ -124,7 +124,7 @@ def state_arrays(state: LearnedState) -> dict[str, NDArray[Any]]:
     """Return the arrays of a state besides those of the classifier."""
     return {
         **{f"novelty.{name}": value for name, value in asdict(state.statistics).items()},
-        **{f"usual.{name}": value for name, value in asdict(state.reference).items()},
+        **{f"usual.{name}": value for name, value in state.reference.arrays().items()},
         **{f"seen.{name}": value for name, value in state.seen.arrays(state.classes).items()},
     }
 
@@ -132,7 +132,7 @@ def state_arrays(state: LearnedState) -> dict[str, NDArray[Any]]:
 def set_arrays(state: LearnedState, arrays: dict[str, NDArray[Any]]) -> None:
     """Set what :func:`state_arrays` returned; the state must already have its classifier."""
     state.statistics = ClassStatistics(**part(arrays, "novelty"))
-    state.reference = NoveltyReference(**part(arrays, "usual"))
+    state.reference = NoveltyReference.from_arrays(**part(arrays, "usual"))
     state.seen = Seen.from_arrays(part(arrays, "seen"), state.classes)
 
 
