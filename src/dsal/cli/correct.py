@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from dsal.cli.image_model import Device, KeepCompensation, Model, SkipBroken, Wait
+from dsal.cli.say import say
 from dsal.errors import InputError
 
 
@@ -22,7 +23,7 @@ def rename(
 
     with changing(model, wait) as taught:
         taught.rename(old, new)
-    typer.echo(f"{old} is now called {new}")
+    say(f"{old} is now called {new}")
 
 
 def drop(
@@ -40,8 +41,8 @@ def drop(
     with changing(model, wait) as taught:
         images = taught.counts.get(label)
         taught.drop(label)
-    typer.echo(f"dropped {label}; {say_knows(model, taught)}")
-    typer.echo(
+    say(f"dropped {label}; {say_knows(model, taught)}")
+    say(
         f"its {images} images still count as negative examples of the other classes; "
         "dsal forget, which needs the images, removes them completely"
     )
@@ -59,7 +60,7 @@ def undo(model: Model, wait: Wait = None) -> None:
                 f"{model} has had only one lesson, so undoing it would leave nothing: delete the file instead"
             )
         change = taught.undo()
-    typer.echo(f"undone: {change}; {say_knows(model, taught)}; dsal redo reverts this")
+    say(f"undone: {change}; {say_knows(model, taught)}; dsal redo reverts this")
 
 
 def redo(model: Model, wait: Wait = None) -> None:
@@ -68,7 +69,7 @@ def redo(model: Model, wait: Wait = None) -> None:
 
     with changing(model, wait) as taught:
         change = taught.redo()
-    typer.echo(f"done again: {change}; {say_knows(model, taught)}")
+    say(f"done again: {change}; {say_knows(model, taught)}")
 
 
 def relabel(

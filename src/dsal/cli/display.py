@@ -22,6 +22,7 @@ from rich.progress import (
 from rich.text import Text
 
 from dsal.cli.processes import current_team
+from dsal.cli.say import printable
 from dsal.protocol import metrics
 from dsal.protocol.experiment import OnPreparing, Setting
 from dsal.protocol.phases import PhaseProgress, is_tested
@@ -70,7 +71,7 @@ class Display:
 
     def note(self, text: str) -> None:
         """Print one line of plain text."""
-        self.console.print(text, markup=False, soft_wrap=True)
+        self.console.print(printable(text), markup=False, soft_wrap=True)
 
     @contextmanager
     def preparation(self) -> Iterator[OnPreparing]:

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from dsal.cli.image_model import Device, Model, SkipBroken, Source
+from dsal.cli.say import say
 
 
 def evaluate(
@@ -46,17 +47,17 @@ def evaluate(
             "classes": list(found.classes),
             "confusion": found.confusion.tolist(),
         }
-        typer.echo(json_.dumps(record, indent=2, ensure_ascii=False))
+        say(json_.dumps(record, indent=2, ensure_ascii=False))
         return
     width = max(map(len, found.classes))
     for label, hits, images in zip(found.classes, right, totals, strict=True):
         if images:
-            typer.echo(f"{label:<{width}}  {100 * hits / images:6.2f}%  of {images} images")
+            say(f"{label:<{width}}  {100 * hits / images:6.2f}%  of {images} images")
     if known:
-        typer.echo(f"accuracy {100 * found.accuracy:.2f}% on {known} images of known classes, flagged or not")
-        typer.echo(
+        say(f"accuracy {100 * found.accuracy:.2f}% on {known} images of known classes, flagged or not")
+        say(
             f"flagged as unknown: {found.known_flagged} of {known} images of known classes; accuracy "
             f"{100 * found.accepted_accuracy:.2f}% if these count as wrong"
         )
     if found.unknown:
-        typer.echo(f"flagged as unknown: {found.unknown_flagged} of {found.unknown} images of classes never taught")
+        say(f"flagged as unknown: {found.unknown_flagged} of {found.unknown} images of classes never taught")

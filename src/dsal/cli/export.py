@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from dsal.cli.say import say
 from dsal.errors import InputError
 
 
@@ -29,7 +30,7 @@ def export(
     for path, write in ((onnx, export_onnx), (torch, export_torch)):
         if path is not None:
             write(taught, path)
-            typer.echo(
+            say(
                 f"{path}: images (n, {taught.backbone.card.in_channels}, {taught.backbone.card.size}, "
                 f"{taught.backbone.card.size}) uint8 to logits of {len(taught.classes)} classes"
             )

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from dsal.cli.image_model import Device, Model, SkipBroken, Wait
+from dsal.cli.say import say
 
 
 def forget(
@@ -30,7 +31,7 @@ def forget(
     take_images(
         "forgot", model, wait, device, lambda taught, progress: taught.forget(files, broken=broken, progress=progress)
     )
-    typer.echo(
+    say(
         "this cannot be undone: earlier versions and leave-one-out results were removed with the images; probabilities "
         "and novelty are estimated until the model learns more. Copies of the file elsewhere still know the images"
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dsal.cli.say import say
 from dsal.errors import InputError
 
 if TYPE_CHECKING:
@@ -93,9 +94,9 @@ def take_images(
         before = taught.classifier.compensation_
         with Display().preparation() as progress:
             images = change(taught, partial(progress, "reading images"))
-    typer.echo(f"{done} {images} images; {say_knows(path, taught)}")
+    say(f"{done} {images} images; {say_knows(path, taught)}")
     if before and not taught.classifier.compensation_:
-        typer.echo("the compensation stream cannot be corrected, so the model now predicts with the main stream alone")
+        say("the compensation stream cannot be corrected, so the model now predicts with the main stream alone")
 
 
 def check_backbone(model: ImageModel, name: str, path: Path) -> None:
@@ -131,7 +132,7 @@ def say_broken(broken: Sequence[str]) -> None:
 
 def note(text: str) -> None:
     """Print one line to stderr."""
-    typer.echo(text, err=True)
+    say(text, err=True)
 
 
 def named_images(names: Sequence[str]) -> tuple[Path, ...]:

@@ -8,15 +8,21 @@ from typing import Annotated
 
 import typer
 
+from dsal.cli.say import say
+from dsal.errors import FileFormatError
+
 
 def info(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model file written by `dsal learn`.")],
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show the classes of a model, the number of images of each, and its settings and sizes."""
-    from dsal.image_model.image_predictor import read_facts
+    from dsal.files.model_schema import IMAGE_MODEL
+    from dsal.files.tensors import damaged_arrays
 
-    facts = read_facts(model)
+    facts, _, damaged = damaged_arrays(model, IMAGE_MODEL)
+    if damaged:
+        raise FileFormatError(f"{model} was changed after it was written: see dsal check {model}")
     head, card, counts = facts["classifier"], facts["card"], facts["counts"]
     record = {
         "path": str(model),
@@ -38,14 +44,14 @@ def info(
         "classes": counts,
     }
     if json:
-        typer.echo(json_.dumps(record, indent=2, ensure_ascii=False))
+        say(json_.dumps(record, indent=2, ensure_ascii=False))
         return
     for name, value in record.items():
         if name == "classes":
-            typer.echo(f"classes: {len(counts)}")
+            say(f"classes: {len(counts)}")
             for label, images in counts.items():
-                typer.echo(f"  {label}: {images}")
+                say(f"  {label}: {images}")
         elif name in ("undo", "redo"):
-            typer.echo(f"{name}: {'; '.join(record[name]) or 'nothing'}")
+            say(f"{name}: {'; '.join(record[name]) or 'nothing'}")
         else:
-            typer.echo(f"{name.replace('_', ' ')}: {value}")
+            say(f"{name.replace('_', ' ')}: {value}")

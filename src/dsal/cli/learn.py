@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dsal.cli.image_model import Device, SkipBroken, Source, Wait
+from dsal.cli.say import say
 from dsal.errors import InputError
 
 if TYPE_CHECKING:
@@ -90,14 +91,14 @@ def learn(
         display.note(f"passed over: {passed_over_text(files.passed)}")
     say_broken(lesson.broken)
     _say(lesson)
-    typer.echo(
+    say(
         f"learned {lesson.images} images; {model} now knows {len(taught.classes)} classes from "
         f"{sum(taught.counts.values())} images"
     )
     if not math.isnan(lesson.loo_accuracy):
-        typer.echo(f"leave-one-out accuracy of the new images (main stream): {100 * lesson.loo_accuracy:.1f}%")
+        say(f"leave-one-out accuracy of the new images (main stream): {100 * lesson.loo_accuracy:.1f}%")
     elif lesson.images:
-        typer.echo("no leave-one-out accuracy yet: it needs two classes, and a class with two images")
+        say("no leave-one-out accuracy yet: it needs two classes, and a class with two images")
 
 
 def _gamma(value: str | None) -> float | str | None:
@@ -111,14 +112,14 @@ def _gamma(value: str | None) -> float | str | None:
 
 def _say(lesson: Lesson) -> None:
     if lesson.new_classes:
-        typer.echo(f"new classes: {', '.join(lesson.new_classes)}")
+        say(f"new classes: {', '.join(lesson.new_classes)}")
     if lesson.known_classes:
-        typer.echo(f"more images of: {', '.join(lesson.known_classes)}")
+        say(f"more images of: {', '.join(lesson.known_classes)}")
     if lesson.repeated:
-        typer.echo(f"{lesson.repeated} images were learned before and skipped (--again counts them twice)")
+        say(f"{lesson.repeated} images were learned before and skipped (--again counts them twice)")
     if lesson.duplicates:
-        typer.echo(f"{lesson.duplicates} images occur more than once in this lesson and count once")
+        say(f"{lesson.duplicates} images occur more than once in this lesson and count once")
     for path, now, then in lesson.moved[:10]:
-        typer.echo(f"{path} was learned as {then}, not {now}, and skipped")
+        say(f"{path} was learned as {then}, not {now}, and skipped")
     if lesson.moved:
-        typer.echo(f"{len(lesson.moved)} images were learned under another label: dsal relabel corrects them")
+        say(f"{len(lesson.moved)} images were learned under another label: dsal relabel corrects them")

@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from dsal.base.version import __version__
+from dsal.cli.check import check
 from dsal.cli.compare import compare
 from dsal.cli.correct import drop, redo, relabel, rename, undo
 from dsal.cli.evaluate import evaluate
@@ -29,6 +30,7 @@ from dsal.cli.processes import end_with_parent, multi_process, out_of_memory, si
 from dsal.cli.report import report
 from dsal.cli.reproduce import reproduce
 from dsal.cli.run import run
+from dsal.cli.say import say
 from dsal.cli.serve import serve
 from dsal.cli.suggest import suggest
 from dsal.cli.tune import tune
@@ -46,7 +48,22 @@ app.command()(multi_process(pretrain))
 app.command()(multi_process(extract))
 app.command()(single_process(report))
 app.command(rich_help_panel="Own images")(multi_process(learn))
-for _command in (predict, evaluate, suggest, info, undo, redo, rename, drop, relabel, merge, forget, export, serve):
+for _command in (
+    predict,
+    evaluate,
+    suggest,
+    info,
+    check,
+    undo,
+    redo,
+    rename,
+    drop,
+    relabel,
+    merge,
+    forget,
+    export,
+    serve,
+):
     app.command(rich_help_panel="Own images")(single_process(_command))
 app.command()(single_process(reproduce))
 app.command()(single_process(tune))
@@ -54,7 +71,7 @@ app.command()(single_process(tune))
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"dsal {__version__}")
+        say(f"dsal {__version__}")
         raise typer.Exit
 
 
@@ -73,11 +90,11 @@ def main() -> None:
     try:
         app()
     except (DSALError, OSError) as error:
-        typer.echo(f"error: {error}", err=True)
+        say(f"error: {error}", err=True)
         sys.exit(2 if isinstance(error, InputError) else 1)
     except (MemoryError, ImportError, RuntimeError, SystemError) as error:
         if not out_of_memory(error):
             raise
         reason = str(error).strip().partition("\n")[0]
-        typer.echo(f"error: out of memory{f': {reason}' if reason else ''}", err=True)
+        say(f"error: out of memory{f': {reason}' if reason else ''}", err=True)
         sys.exit(1)

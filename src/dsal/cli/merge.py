@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from dsal.cli.image_model import Wait
+from dsal.cli.say import say
 from dsal.errors import InputError
 
 
@@ -47,5 +48,5 @@ def merge(
         for path in others:
             merged.merge(load_model(path), again=again)
         merged.save(out)
-    typer.echo(say_knows(out, merged))
-    typer.echo("probabilities and novelty are estimated from the merged sums; the next lesson measures them again")
+    say(say_knows(out, merged))
+    say("probabilities and novelty are estimated from the merged sums; the next lesson measures them again")

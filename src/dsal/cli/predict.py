@@ -22,6 +22,7 @@ from dsal.cli.image_model import (
     named_images,
     say_broken,
 )
+from dsal.cli.say import say
 from dsal.errors import InputError
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def predict(
     question = {"top_k": top_k, "threshold": threshold, "broken": broken_option(skip_broken)}
     answers = _answers(model, paths, device, skipped, question)
     if json:
-        typer.echo(json_.dumps([record_of(answer) for answer in answers], indent=2, ensure_ascii=False))
+        say(json_.dumps([record_of(answer) for answer in answers], indent=2, ensure_ascii=False))
     elif as_csv:
         table = csv.writer(sys.stdout, lineterminator="\n")
         table.writerow(["path", "label", "score", "novelty", "novel"])
@@ -64,7 +65,7 @@ def predict(
             sys.stdout.flush()
     else:
         for answer in answers:
-            typer.echo(json_.dumps(record_of(answer), ensure_ascii=False) if json_lines else line_of(answer))
+            say(json_.dumps(record_of(answer), ensure_ascii=False) if json_lines else line_of(answer))
     say_broken(skipped)
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dsal.cli.say import say
+
 if TYPE_CHECKING:
     import torch
 
@@ -144,7 +146,7 @@ def pretrain(
         return
     save_backbone(out, trained)
     checkpoint.unlink(missing_ok=True)
-    typer.echo(f"accuracy on the test images of the {scenario.seen(0)} base classes: {accuracy:.2f}%")
+    say(f"accuracy on the test images of the {scenario.seen(0)} base classes: {accuracy:.2f}%")
     display.note(f"weights in {out}")
 
 

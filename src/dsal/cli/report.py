@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from dsal.cli.say import say
+
 
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders written by `dsal run --out`.")],
@@ -18,4 +20,4 @@ def report(
     from dsal.report.page import build_report
 
     folder = out or (runs[0] if len(runs) == 1 else Path("report"))
-    typer.echo(build_report(runs, folder))
+    say(build_report(runs, folder))

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dsal.cli.say import say
+
 if TYPE_CHECKING:
     from dsal.cli.display import Display
     from dsal.data import DataSet
@@ -118,7 +120,7 @@ def reproduce(
             display.note(f"{step.done}/{step.total}  {step.title}")
             bar.update(task, completed=step.done, total=step.total)
     for path in write_documents(out):
-        typer.echo(path)
+        say(path)
 
 
 def _fewer(options: dict[str, Any]) -> dict[str, Any]:
@@ -201,7 +203,7 @@ def _forecast(
         shaped = shapes.get(dataset) or shape(dataset)
         costs += training_costs(of_set, rates, size=plan.size(dataset), **shaped)
     for line in _table(costs):
-        typer.echo(line)
+        say(line)
 
 
 def _table(costs: list[Cost]) -> list[str]:

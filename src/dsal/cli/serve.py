@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import typer
 
+from dsal.cli.say import say
 from dsal.errors import InputError
 
 if TYPE_CHECKING:
@@ -87,15 +88,15 @@ def serve(
     listener = listen(settings)
     address = f"[{host}]" if ":" in host else host
     key = f"#token={quote(token)}" if generated and token else ""  # the user has his own, and it stays out of logs
-    typer.echo(f"http://{address}:{listener.getsockname()[1]}/{key}")
-    typer.echo(f"models in {models.resolve()}; stop with Ctrl-C", err=True)
+    say(f"http://{address}:{listener.getsockname()[1]}/{key}")
+    say(f"models in {models.resolve()}; stop with Ctrl-C", err=True)
     try:
         run(settings, listener, more, around)
     except KeyboardInterrupt:
         pass
     finally:
         listener.close()
-    typer.echo("stopped", err=True)
+    say("stopped", err=True)
 
 
 def _adapters(

@@ -125,7 +125,7 @@ _HINTS = {**_EXPERIMENT, **_HANDLING}
 def _read(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"cannot read the configuration {path}: {error}") from error
 
 
@@ -137,7 +137,7 @@ def _value(text: str) -> Any:
     """Parse a text as TOML, or as a number that TOML writes differently, such as .5; else return the text."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except ValueError:
+    except (ValueError, RecursionError):
         try:
             return float(text)
         except ValueError:

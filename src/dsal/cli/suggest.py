@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from dsal.cli.image_model import Device, Model, NamedImages, SkipBroken, named_images
+from dsal.cli.say import say
 
 
 def suggest(
@@ -36,7 +37,7 @@ def suggest(
         answers = taught.suggest(paths, count, broken=broken, progress=partial(progress, "reading images"))
     say_broken(answers.broken)
     if json:
-        typer.echo(json_.dumps([record_of(answer) for answer in answers], indent=2, ensure_ascii=False))
+        say(json_.dumps([record_of(answer) for answer in answers], indent=2, ensure_ascii=False))
         return
     for answer in answers:
-        typer.echo(line_of(answer))
+        say(line_of(answer))

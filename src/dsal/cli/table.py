@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from dsal.cli.say import say
 from dsal.protocol.metrics import MeanStd
 from dsal.protocol.paper_numbers import PaperResult, comparable_results
 
@@ -19,7 +19,7 @@ from dsal.protocol.paper_numbers import PaperResult, comparable_results
 def show_results(document: dict[str, Any], *, as_json: bool) -> None:
     """Print the results as a table or as JSON."""
     if as_json:
-        typer.echo(json.dumps(document, indent=1))
+        say(json.dumps(document, indent=1))
         return
     print_table(results_table(document))
 

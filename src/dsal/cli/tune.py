@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from dsal.base.defaults import EXPANSION_SIZE
+from dsal.cli.say import say
 
 
 def tune(
@@ -65,11 +66,11 @@ def tune(
         found = auto.check(setting, chosen.gamma, ratios[-1], size=expansion_size, activation=activation, seed=seed)
         result["check"] = {**vars(found), "loss": found.loss}
     if json:
-        typer.echo(dumps(result, indent=1))
+        say(dumps(result, indent=1))
         return
-    typer.echo(f"gamma {chosen.gamma:g}\ncompensation {ratios[-1]:.3f}")
+    say(f"gamma {chosen.gamma:g}\ncompensation {ratios[-1]:.3f}")
     if check:
-        typer.echo(
+        say(
             f"last accuracy on test {found.last:.2f}; best of the grid {found.best_last:.2f} at gamma "
             f"{found.best_gamma:g}, C {found.best_ratio:g}: {found.loss:.2f} points less"
         )

@@ -135,6 +135,36 @@ def _loaded(
     return arrays, facts
 
 
+def damaged_arrays(path: StrPath, schema: Schema) -> tuple[dict[str, Any], list[str], list[str]]:
+    """Return the metadata of a file, the names of its whole arrays, and of those that are not what was written.
+
+    Arrays are read one at a time, so this takes little memory.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        FileFormatError: already the header is damaged, or of another kind or version.
+    """
+    path = check_readable(path)
+    try:
+        headers, document = _read_header(path)
+        facts = _facts(document, schema)
+        check_headers(headers, schema.expected(facts), schema.sizes(facts))
+        _check_digests(document, headers, {})
+    except Mismatch as error:
+        raise FileFormatError(f"{path} is not a usable file of kind {schema.kind!r}: {error}") from error
+    whole, damaged = list[str](), list[str]()
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        places = {name: entry["data_offsets"] for name, entry in json.loads(file.read(size)).items() if name in headers}
+        for name, (dtype, shape) in headers.items():
+            array = np.empty(shape, dtype)
+            file.seek(8 + size + int(places[name][0]))
+            read = file.readinto(array.reshape(-1).view(np.uint8).data)
+            right = read == array.nbytes and _digest(name, array) == document["arrays"][name]
+            (whole if right else damaged).append(name)
+    return facts, whole, damaged
+
+
 def map_tensor(path: StrPath, schema: Schema) -> tuple[NDArray[Any], dict[str, Any], str]:
     """Return the only array of a file from :func:`save_tensors`, memory-mapped and read-only; metadata; its SHA-256.
 

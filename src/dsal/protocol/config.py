@@ -51,7 +51,7 @@ def read_config(out: Path) -> dict[str, Any] | None:
         return None
     try:
         return flat(tomllib.loads(path.read_text(encoding="utf-8")))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FileFormatError(f"{path} is not TOML: {error}") from error
 
 
