@@ -84,7 +84,7 @@ _ACCURACIES = ("average_accuracy", "last_accuracy", "base_accuracy", "new_accura
 def show_comparison(comparison: dict[str, Any], documents: Sequence[dict[str, Any]], *, as_json: bool) -> None:
     """Print the comparison as tables or as JSON; ``documents`` are the results of its runs."""
     if as_json:
-        typer.echo(json.dumps(comparison, indent=1))
+        say(json.dumps(comparison, indent=1))
         return
     for k in dict.fromkeys(run["phases"] for run in comparison["runs"]):
         runs = [run for run in comparison["runs"] if run["phases"] == k]
