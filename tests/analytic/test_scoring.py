@@ -58,6 +58,8 @@ def test_features_of_another_shape_are_refused() -> None:
         for shape in ((4, 6), (5, 4), (5,), (2, 5, 5)):
             with pytest.raises(InputError, match=r"expected features of shape \(n, 5\), got"):
                 answer(head, np.ones(shape), Lapack())
+        with pytest.raises(InputError, match="expected features of shape"):
+            answer(head, np.ones((400, 6)), Lapack())
 
 
 def test_features_too_large_to_expand_are_refused() -> None:
@@ -185,6 +187,41 @@ def sizes_of(head: AnalyticHead, x: Array) -> Array:
     spread = rows.norm(dim=1) * head.expansion.projection.norm() + z.norm(dim=1) + len(head.main) ** 0.5
     weights = head.main.norm() + (0 if head.comp is None else head.compensation * head.comp.norm())
     return (spread * weights).numpy()
+
+
+@pytest.mark.parametrize("compensated", [False, True])
+def test_the_margin_is_the_bound_by_hand(compensated: bool) -> None:
+    random = np.random.RandomState(0)
+    projection, main, comp = random.standard_normal((6, 10)), *random.standard_normal((2, 10, 4))
+    main, comp = main * [0.1, 0.5, 3.0, 1.0], comp * [2.0, 0.3, 0.1, 0.5]
+    x = random.standard_normal((3, 6)) * [[1.0], [1e3], [0.0]]
+    x[2, 0] = 1e-20
+    head = AnalyticHead(
+        RandomProjection(torch.from_numpy(projection)),
+        main_activation=torch.sigmoid,  # 1/2 at 0, with a slope of 1/4
+        main=torch.from_numpy(main),
+        activation=resolve("hardswish"),  # 0 at 0, with a slope of 3/2
+        comp=torch.from_numpy(comp) if compensated else None,
+        compensation=0.7,
+        classes=[],
+    ).copied(torch.float32)
+    rows = torch.from_numpy(x).float()
+    margins = scoring.Margins(head)
+    assert margins.usable
+    found = margins.of(rows, head.expansion(rows)).numpy()
+    w_main, w_comp = np.linalg.norm(main, axis=0).max(), 0.7 * np.linalg.norm(comp, axis=0).max() * compensated
+    z = np.linalg.norm(x @ projection, axis=1)
+    spread = np.sqrt(10) * z + np.linalg.norm(x, axis=1) * np.linalg.norm(projection)
+    expected = 2 * 2.0**-24 * (w_main * (10 * 0.5 + 0.25 * spread) + w_comp * 1.5 * spread)
+    np.testing.assert_allclose(found[:2], expected[:2], rtol=1e-5)
+    assert np.isinf(found[2])  # its square is too small for float32
+
+
+def test_one_class_needs_no_score() -> None:
+    head = head_of(RandomProjection.build(5, 8, 0, torch.empty(0)), torch.ones(8, 1).double(), None)
+    best = best_columns(head, np.ones((40, 5)), Lapack())
+    assert (best.dtype, best.shape) == (np.int64, (40,))
+    assert not best.any()
 
 
 def test_what_has_no_bound_is_decided_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,3 +97,16 @@ def test_a_link_in_place_of_the_lock_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"cannot write m\.dsal"), model_lock(tmp_path / "m.dsal"):
         pytest.fail("followed a link")
     assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="counts descriptors in /dev/fd")
+def test_no_descriptor_is_left_open_and_without_wait_it_is_refused_at_once(tmp_path: Path) -> None:
+    """A descriptor that stays open would hold the lock of a file that nobody can see any more."""
+    before = len(list(Path("/dev/fd").iterdir()))
+    with model_lock(tmp_path / "m.dsal"):
+        assert (tmp_path / ".m.dsal.lock").stat().st_mode & 0o600 == 0o600
+        began = time.monotonic()
+        with pytest.raises(ModelBusyError), model_lock(tmp_path / "m.dsal"):
+            pytest.fail("two writers")
+        assert time.monotonic() - began < 0.9
+    assert len(list(Path("/dev/fd").iterdir())) == before

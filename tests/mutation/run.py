@@ -57,7 +57,10 @@ TARGETS: dict[str, tuple[str, ...]] = {
         "tests/analytic/test_learner.py",
         "tests/analytic/test_auto.py",
         "tests/classifier/test_classifier.py",
+        "tests/classifier/test_forgetting.py",
     ),
+    "files/atomic": ("tests/files/test_atomic.py", "tests/files/test_tensors.py", "-k", "not killed"),
+    "files/lock": ("tests/files/test_lock.py",),
     "methods/network/kit/losses": (
         *(f"tests/methods/test_{name}.py" for name in ("network_losses", "podnet", "prototypes", "foster", "eeil")),
         *("-k", " and ".join(f"not {name}" for name in TRAINED)),
@@ -74,7 +77,7 @@ LEARNER = (
     "unmerge",
     "drop_compensation",
     "merge",
-    "keep",
+    "select",
     "strength",
     "head",
     "logits",
@@ -86,8 +89,10 @@ PARTS = {
     "methods/network/lucir": ("lucir_loss ", "Imprint.begin "),
     "methods/network/podnet": ("podnet_loss ", "ImprintProxies.begin ", "_centres "),
     "methods/network/bic": ("bic_loss ", "learn_correction_ "),
+    "files/atomic": ("atomic_write ", "flush_to_disk "),
+    "files/lock": ("model_lock ", "_acquire ", "_same_file ", "_lock "),
 }
-"""Where only a part of a module is mathematics: how the places of that part begin."""
+"""Where only a part of a module must be right to the last detail: how the places of that part begin."""
 
 
 PATIENCE = 900
