@@ -65,7 +65,7 @@ def main() -> None:
     else:
         began = time.process_time()
         train(training, RESULTS.with_name(f"{arguments.name}.checkpoint"))
-        backbone = training.backbone({})
+        backbone = training.backbone({}, auxiliary=True)
         row["recipe"] = {name: value for name, value in asdict(recipe).items() if value != getattr(Recipe, name, None)}
         row["cpu_seconds"] = round(time.process_time() - began)
         row["training_accuracy"] = training.history[-1].accuracy
@@ -97,8 +97,8 @@ def make_training(data: ImageData, recipe: Recipe, classes: tuple[int, ...], sta
         architecture="resnet32",
         recipe=recipe,
         held_out=HELD_OUT,
-        start=None if start is None else load_backbone(start),
-        teachers=[] if start is None else [load_backbone(start)],
+        start=None if start is None else load_backbone(start, auxiliary=True),
+        teachers=[] if start is None else [load_backbone(start, auxiliary=True)],
         device=torch.device("cpu"),
         precision=choose_precision("auto", torch.device("cpu")),
     )
@@ -120,7 +120,8 @@ def extract(backbone: Backbone, training: BaseTraining, data: ImageData, shift: 
     """
     side = training.recipe.size(1.0)
     data, training.train, training.held_out = (shrink(part, side) for part in (data, training.train, training.held_out))
-    new = make_training(data, replace(training.recipe, distillation=0.0), NEW)  # only for its split of the new classes
+    alone = replace(training.recipe, distillation=0.0, relation=0.0)
+    new = make_training(data, alone, NEW)  # only for its split of the new classes
     backbone.card = replace(backbone.card, flip=True, shift=shift)
     train, held_out = (
         ImageData(torch.cat([old.images, more.images]), torch.cat([old.labels, more.labels + len(BASE)]))

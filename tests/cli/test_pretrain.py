@@ -76,3 +76,15 @@ def test_wrong_options_are_named(call: Call, root: Path) -> None:
         refused = call("pretrain", *source, *wrong)
         assert refused.code == 2
         assert message in refused.err
+
+
+def test_auxiliary_heads_are_saved_for_students(call: Call, root: Path, tmp_path: Path) -> None:
+    source = ("pretrain", "--dataset", "cifar10", "--data-root", root, "--epochs", "1")
+    for name, options in (("teacher", ()), ("alone", ("--no-heads",))):
+        done = call(*source, "--recipe", "heads", "--out", tmp_path / name, *options)
+        assert done.code == 0, done.err
+    assert load_backbone(tmp_path / "teacher", auxiliary=True).auxiliary is not None
+    assert load_backbone(tmp_path / "alone", auxiliary=True).auxiliary is None
+    taught = ("--recipe", "distilled-heads", "--start", tmp_path / "teacher", "--teacher", tmp_path / "teacher")
+    done = call(*source, *taught, "--out", tmp_path / "student")
+    assert done.code == 0, done.err

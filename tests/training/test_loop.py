@@ -16,7 +16,7 @@ import torch
 from dsal.backbones import load_backbone
 from dsal.data import ImageData, load_dataset
 from dsal.errors import FileFormatError, InputError
-from dsal.files.tensors import load_tensors, save_tensors
+from dsal.files.tensors import load_tensors
 from dsal.training import RECIPES, BaseTraining, Recipe, load_checkpoint, save_checkpoint
 from dsal.training.fit import Batch
 
@@ -127,17 +127,6 @@ def test_a_checkpoint_of_another_training_is_refused(data: ImageData, tmp_path: 
         load_checkpoint(path, training(data))
 
 
-def test_a_checkpoint_of_a_version_without_shifts_is_continued(data: ImageData, tmp_path: Path) -> None:
-    path, made = tmp_path / "checkpoint", training(data)
-    save_checkpoint(path, made)
-    tensors, meta = load_tensors(path)
-    del meta["identity"]["card"]["shift"]
-    save_tensors(path, tensors, meta)
-    load_checkpoint(path, training(data))
-    with pytest.raises(InputError, match="another training"):
-        load_checkpoint(path, training(data, shift=1))
-
-
 def test_the_number_of_threads_does_not_change_what_a_checkpoint_belongs_to() -> None:
     noise = torch.randint(256, (400, 1, 28, 28), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     many = ImageData(noise, torch.tensor(CLASSES).repeat(40))
@@ -229,7 +218,7 @@ def test_distillation_is_cross_entropy_to_the_teacher(
     again = training(data, recipe, teachers=[teacher], start=teacher)
     images, labels = again.train.images[:32], again.train.labels[:32]
     batch = Batch(images, labels, slice(None), 0.0, torch.Generator())
-    loss, _ = again._loss(lambda x: again.model.head(again.model.network.eval()(x)), batch)
+    loss, _ = again.objective(lambda x: again.model.head(again.model.network.eval()(x)), batch)
     p = (teacher.head(teacher.network(teacher.normalise(images))) / temperature).softmax(1)
     entropy = -(p * p.log()).sum(1).mean().item()  # of a network by itself
     assert loss.item() == pytest.approx(temperature**2 * entropy, rel=1e-5)
@@ -248,7 +237,7 @@ def test_several_teachers_teach_their_mean(data: ImageData, finished: BaseTraini
     taught = training(data, recipe, teachers=[known, other])
     images, labels = taught.train.images[:32], taught.train.labels[:32]
     scores = torch.randn(32, other.head.out_features, generator=torch.Generator().manual_seed(0))
-    loss, _ = taught._loss(lambda _: scores, Batch(images, labels, slice(None), 0.0, torch.Generator()))
+    loss, _ = taught.objective(lambda _: scores, Batch(images, labels, slice(None), 0.0, torch.Generator()))
     p, q = ((t.head(t.network(t.normalise(images))) / 2).softmax(1) for t in (known, other))
     expected = 4 * -((p + q) / 2 * (scores / 2).log_softmax(1)).sum(1).mean()
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
@@ -274,7 +263,7 @@ def test_repeating_views_ask_the_teacher_once(data: ImageData, finished: BaseTra
     assert len(asked) == views
     assert not torch.equal(asked[0], asked[views // 2])  # the second view is another one
     forgetful = training(data, recipe, teachers=[finished.backbone({})])
-    forgetful._taught = type("Forgetful", (dict,), {"__setitem__": lambda *_: None})()
+    forgetful.objective.teachers._kept = type("Forgetful", (dict,), {"__setitem__": lambda *_: None})()
     list(forgetful.epochs())  # asks in every epoch
     assert forgetful.model.fingerprint() == whole.model.fingerprint()
     save_checkpoint(tmp_path / "checkpoint", taught(3))

@@ -5,10 +5,12 @@ from dsal.backbones.backbone import (
     ARCHITECTURES,
     Backbone,
     Card,
+    auxiliary_heads,
     channels_last,
     load_backbone,
     save_backbone,
     shipped_weights,
+    without_auxiliary,
 )
 from dsal.backbones.pooling import KINDS
 
@@ -17,8 +19,10 @@ __all__ = [
     "KINDS",
     "Backbone",
     "Card",
+    "auxiliary_heads",
     "channels_last",
     "load_backbone",
     "save_backbone",
     "shipped_weights",
+    "without_auxiliary",
 ]

@@ -10,7 +10,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,9 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from dsal.backbones.pooling import KINDS, MappedNetwork, offered_kinds, pool, width
+from dsal.backbones.stage_heads import BRANCHES, StageHeads
 from dsal.base.registry import Registry
 from dsal.errors import FileFormatError, InputError, UnknownNameError
-from dsal.files.schema import ANY_TABLE, Array, Each, Flag, Maybe, Number, Record, Ruled, Schema, Text, like
+from dsal.files.schema import ANY_TABLE, Array, Choice, Each, Flag, Maybe, Number, Record, Ruled, Schema, Text, like
 from dsal.files.tensors import load_tensors, save_tensors
 
 KIND = "backbone"
@@ -48,6 +49,9 @@ class Card:
         flip: features are the mean of those of the image and of its mirror image.
         shift: if above 0, features are half those of the image, and a quarter each those of the image shifted by so
             many pixels, up and left, and down and right; the border is reflected.
+        auxiliary: kind of auxiliary heads that come with the weights (:data:`dsal.backbones.stage_heads.BRANCHES`);
+            empty for none.
+        transforms: names of the image transforms that these heads tell apart, besides upright.
         training: how the weights were made: recipe, seed, accuracy per epoch, versions.
     """
 
@@ -61,6 +65,8 @@ class Card:
     std: tuple[float, ...]
     flip: bool = False
     shift: int = 0
+    auxiliary: str = ""
+    transforms: tuple[str, ...] = ()
     training: dict[str, Any] = field(default_factory=dict)
 
 
@@ -74,6 +80,9 @@ class Backbone(nn.Module):
         card: see :class:`Card`.
         network: a network of the card's architecture; created if not given.
         head: outputs for ``card.seen_classes``, used in base training; ``None`` when it was dropped.
+
+    Attributes:
+        auxiliary: heads on the maps of all stages, used in base training; ``None`` unless they were asked for.
     """
 
     pixel_mean: Tensor
@@ -86,6 +95,7 @@ class Backbone(nn.Module):
         self.card = card
         self.network = ARCHITECTURES.get(card.architecture)(card.in_channels) if network is None else network
         self.head = head
+        self.auxiliary: StageHeads | None = None
         self.register_buffer("pixel_mean", torch.tensor(card.mean).view(1, -1, 1, 1), persistent=False)
         self.register_buffer("pixel_std", torch.tensor(card.std).view(1, -1, 1, 1), persistent=False)
         self.register_buffer("feature_mean", torch.zeros(self.widths["stages"]))
@@ -206,7 +216,7 @@ class Backbone(nn.Module):
         shift = (card.shift,) if card.shift else ()  # as it was before there were shifts
         digest = hashlib.sha256(repr((card.architecture, card.size, card.mean, card.std, card.flip, *shift)).encode())
         for name, value in sorted(self.state_dict().items()):
-            if not name.startswith("head."):
+            if not name.startswith(("head.", "auxiliary.")):
                 if name in ("feature_mean", "feature_std"):
                     value = value[max(len(value) - self.widths[features], 0) :]
                 digest.update(name.encode())
@@ -237,8 +247,26 @@ def shipped_weights() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in SHIPPED.glob("*.safetensors")))
 
 
-def load_backbone(source: Path | str) -> Backbone:
+def auxiliary_heads(card: Card, network: MappedNetwork) -> StageHeads | None:
+    """Build the auxiliary heads that a card names, with random weights; ``None`` if it names none."""
+    if not card.auxiliary:
+        return None
+    return StageHeads(network, card.auxiliary, len(card.seen_classes or ()) * (1 + len(card.transforms)))
+
+
+def without_auxiliary(backbone: Backbone) -> Backbone:
+    """Drop the auxiliary heads, in place; return the backbone."""
+    backbone.auxiliary = None
+    backbone.card = replace(backbone.card, auxiliary="", transforms=())
+    return backbone
+
+
+def load_backbone(source: Path | str, *, auxiliary: bool = False) -> Backbone:
     """Read weights from a file that :func:`save_backbone` wrote, or by a name from :func:`shipped_weights`.
+
+    Args:
+        source: file or name.
+        auxiliary: with the auxiliary heads, if the file has them: only a teacher needs them.
 
     Returns:
         The backbone in evaluation mode, on the CPU.
@@ -247,17 +275,18 @@ def load_backbone(source: Path | str) -> Backbone:
     tensors, meta = load_tensors(path, SCHEMA)
     card, head = read_card(meta["card"]), tensors.get("head.weight")
     backbone = Backbone(card, head=None if head is None else nn.Linear(head.shape[1], head.shape[0]))
+    backbone.auxiliary = auxiliary_heads(card, backbone.mapped)
     try:
         backbone.load_state_dict({name: torch.from_numpy(value) for name, value in tensors.items()})
     except RuntimeError as error:
         raise FileFormatError(f"{path} is not a usable file of backbone weights: {error}") from error
-    return channels_last(backbone).eval()
+    return channels_last(backbone if auxiliary else without_auxiliary(backbone)).eval()
 
 
 def read_card(fields: dict[str, Any]) -> Card:
     """Build a card from JSON fields that satisfy :data:`CARD`."""
-    tuples = {name: None if fields[name] is None else tuple(fields[name]) for name in ("seen_classes", "mean", "std")}
-    return Card(**{**fields, **tuples})
+    lists = [name for name in ("seen_classes", "mean", "std", "transforms") if fields.get(name) is not None]
+    return Card(**{**fields, **{name: tuple(fields[name]) for name in lists}})
 
 
 def _card_disagreement(card: dict[str, Any]) -> str | None:
@@ -265,6 +294,8 @@ def _card_disagreement(card: dict[str, Any]) -> str | None:
         return f"mean and std must have one number for each of {card['in_channels']} channels"
     if card.get("shift", 0) >= card["size"]:
         return "shift must be smaller than size"
+    if card.get("auxiliary") and card["seen_classes"] is None:
+        return "auxiliary heads need the classes seen"
     return None
 
 
@@ -280,7 +311,13 @@ CARD = Ruled(
             "mean": Each(Number(-1e6, 1e6), 1, 64),
             "std": Each(Number(1e-6, 1e6), 1, 64),
         },
-        optional={"flip": Flag(), "shift": Number(0, 64, whole=True), "training": ANY_TABLE},
+        optional={
+            "flip": Flag(),
+            "shift": Number(0, 64, whole=True),
+            "auxiliary": Choice(("", *BRANCHES)),
+            "transforms": Each(Text(200), most=100),
+            "training": ANY_TABLE,
+        },
     ),
     _card_disagreement,
 )
@@ -290,7 +327,9 @@ CARD = Ruled(
 def weight_arrays(make: Callable[[Card], Backbone], card: dict[str, Any], prefix: str = "") -> dict[str, Array]:
     """Return the arrays expected in a file of weights with this card; ``make`` builds such a backbone."""
     with torch.device("meta"):  # shapes without memory
-        expected = like(make(read_card(card)).state_dict(), prefix)
+        backbone = make(read_card(card))
+        backbone.auxiliary = auxiliary_heads(backbone.card, backbone.mapped)
+        expected = like(backbone.state_dict(), prefix)
     seen = "head outputs" if card["seen_classes"] is None else len(card["seen_classes"])
     features = re.escape(f"{prefix}feature_")
     return {

@@ -34,7 +34,8 @@ def pretrain(
     recipe: Annotated[
         str | None,
         typer.Option(
-            help="How to train: strong, again, distilled, paper, characters; imagenet (the paper's), imagenet-strong.",
+            help="How to train: strong, again, distilled, paper, characters, heads; imagenet (the paper's), "
+            "imagenet-strong; see docs/training.md.",
             show_default="strong; imagenet for images in files",
         ),
     ] = None,
@@ -68,6 +69,10 @@ def pretrain(
             help="Weights to distil from, if the recipe distils; again for each of several.", show_default=False
         ),
     ] = None,
+    heads: Annotated[
+        bool,
+        typer.Option(help="Save the auxiliary heads, if the recipe has them: students learn from them."),
+    ] = True,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
     precision: Annotated[str, typer.Option(help="auto, float32, bfloat16, float16.")] = "auto",
@@ -122,8 +127,8 @@ def pretrain(
         recipe=chosen,
         seed=seed,
         held_out=held_out,
-        start=None if start is None else load_backbone(start),
-        teachers=[load_backbone(path) for path in teacher or []],
+        start=None if start is None else load_backbone(start, auxiliary=True),
+        teachers=[load_backbone(path, auxiliary=True) for path in teacher or []],
         flip=flip,
         shift=shift,
         device=where,
@@ -141,7 +146,7 @@ def pretrain(
     _follow(training, checkpoint, checkpoint_seconds, display)
     accuracy = training.accuracy(test.relabel(torch.from_numpy(scenario.positions(test.labels))))
     record = {"command": " ".join(["dsal", *sys.argv[1:]]), "base_test_accuracy": accuracy, **environment(team)}
-    trained = training.backbone(record)
+    trained = training.backbone(record, auxiliary=heads)
     if not team.leads:
         return
     save_backbone(out, trained)

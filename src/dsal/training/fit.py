@@ -74,7 +74,7 @@ class Fit:
         module: what is trained; parameters that need no gradient do not change.
         samples: images to train on.
         loss: what is minimised.
-        recipe: how to train; ``label_smoothing``, ``mixup`` and ``rotation_share`` are up to ``loss``.
+        recipe: how to train; labels, ``mixup``, transforms, heads and teachers are up to ``loss``.
         seed: of batches and augmentation.
         device: where ``module`` is.
         precision: type of the convolutions; the weights stay float32.

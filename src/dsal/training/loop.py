@@ -1,6 +1,7 @@
 """Base training: one network, trained by backpropagation on the base classes, then frozen.
 
-The training itself is :class:`dsal.training.fit.Fit`; this module adds its data, head, loss and the resulting card.
+The training itself is :class:`dsal.training.fit.Fit`, its loss :class:`dsal.training.objective.Objective`; this module
+adds data, heads and the resulting card.
 """
 
 from __future__ import annotations
@@ -13,19 +14,22 @@ from functools import partial
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import nn
 
-from dsal.backbones import Backbone, Card, channels_last
+from dsal.backbones import Backbone, Card, auxiliary_heads, channels_last, without_auxiliary
 from dsal.base.progress import Progress
 from dsal.data import FileData, ImageData
 from dsal.distributed import ALONE, Team
 from dsal.errors import InputError
-from dsal.training.augment import mixup, quarter_turns, resized
+from dsal.training.augment import resized
 from dsal.training.batchnorm import share_statistics_
-from dsal.training.fit import Batch, Fit, Forward
+from dsal.training.distillation import Teachers
+from dsal.training.fit import Fit
+from dsal.training.objective import Objective
+from dsal.training.outputs import Forward, head_of
 from dsal.training.recipe import Recipe
 from dsal.training.sample import content_fingerprint, every_nth, on_device, pixel_moments, split
+from dsal.training.transforms import SWAPS
 
 EVALUATION_BATCH = 500
 PIXEL_FILES, FEATURE_FILES = 2_000, 10_000
@@ -57,8 +61,9 @@ class BaseTraining:
         recipe: how to train.
         seed: decides initial weights, batches and augmentation, and which samples are held out.
         held_out: fraction of each base class kept out of training and used for the reported accuracy.
-        start: weights to start from instead of random ones; with its head, if that is for these classes.
-        teachers: backbones with heads for these classes, for a recipe with distillation.
+        start: weights to start from instead of random ones; with its heads, if those are for these classes.
+        teachers: backbones with heads for these classes, for a recipe with distillation. Those that have auxiliary
+            heads for the recipe's transforms teach these, too.
         flip: extract features as the mean over an image and its mirror image.
         shift: extract features as a mean over the image and shifts by so many pixels, see :class:`Card`.
         device: where to train.
@@ -114,33 +119,39 @@ class BaseTraining:
             std=tuple(std for _, std in moments),
             flip=flip,
             shift=shift,
+            auxiliary=recipe.auxiliary,
+            transforms=recipe.transforms,
         )
+        if data.channels != 3 and {*SWAPS} & {*recipe.transforms}:
+            raise InputError(f"{' and '.join(SWAPS)} swap the channels of colour images; these have {data.channels}")
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             model = Backbone(card)
             model.head = nn.Linear(model.widths["last"], len(classes) * self.turns)
+            model.auxiliary = auxiliary_heads(card, model.mapped)
         if start is not None:
-            model.network.load_state_dict(start.network.state_dict())
-            if start.head is not None and start.card.seen_classes == card.seen_classes and self.turns == 1:
-                model.head.load_state_dict(start.head.state_dict())
-        if recipe.distillation and {_head(teacher).out_features for teacher in teachers} != {len(classes)}:
+            _start_from_(model, start)
+        known = {head_of(teacher).out_features for teacher in teachers}
+        if (recipe.distillation or recipe.relation) and known != {len(classes)}:
             raise InputError(
                 f"distillation needs a teacher with a head for these {len(classes)} classes: pass its weights"
             )
         self.teachers = [channels_last(teacher.to(device)).eval() for teacher in teachers]
-        self._taught: dict[int, Tensor] = {}  # probabilities of the teachers by number of the batch, if views repeat
         self.model = channels_last(model.to(device))
         if sync_batchnorm and self.team.size > 1:
-            share_statistics_(self.model.network)
+            share_statistics_(self.model)
+        heads = 0 if model.auxiliary is None else len(model.auxiliary.heads)
+        teaching = Teachers(self.teachers, recipe, heads, lambda: self.fit.autocast())
+        self.objective = Objective(self.model, recipe, teaching, self.turns)
         self.fit = Fit(
             self.model,
             self.train,
-            self._loss,
+            self.objective,
             recipe,
             seed=seed,
             device=device,
             precision=precision,
-            forward=_Scores(self.model, compiled),
+            forward=Forward(self.model, every=bool(recipe.auxiliary or recipe.relation), compiled=compiled),
             team=team,
             workers=workers,
         )
@@ -169,46 +180,6 @@ class BaseTraining:
             yield self.history[-1]
             began = time.perf_counter()
 
-    def _loss(self, forward: Forward, batch: Batch) -> tuple[Tensor, int]:
-        """Compute the cross-entropy of the head's scores, with the rotations, blends and smoothing of the recipe."""
-        recipe, images, labels = self.recipe, batch.images, batch.labels
-        if recipe.rotation_share:
-            images, turns = quarter_turns(images, recipe.rotation_share, batch.generator)
-            labels = 4 * labels + turns
-        x = resized(self.model.normalise(images), recipe.size(batch.progress))
-        partner, weight = None, 1.0
-        if recipe.mixup:
-            x, partner, weight = mixup(x, recipe.mixup, batch.generator)
-        mine, targets = x[batch.mine].contiguous(memory_format=torch.channels_last), labels[batch.mine]
-        scores = forward(mine).float()
-        loss = functional.cross_entropy(scores, targets, label_smoothing=recipe.label_smoothing)
-        if recipe.distillation:
-            upright = targets % self.turns == 0  # teachers do not know rotated images
-            taught = self._ask_teachers(mine[upright], batch.number)
-            loss = torch.lerp(loss, self._distillation(scores[upright], taught), recipe.distillation)
-        if partner is not None:
-            other_targets = labels[partner][batch.mine]
-            other = functional.cross_entropy(scores, other_targets, label_smoothing=recipe.label_smoothing)
-            loss = weight * loss + (1 - weight) * other
-        return loss, int((scores.argmax(1) == targets).sum())
-
-    def _distillation(self, scores: Tensor, taught: Tensor) -> Tensor:
-        """Compute the cross-entropy to the teachers' probabilities, scaled so that gradients keep their size."""
-        temperature = self.recipe.temperature
-        return temperature**2 * functional.cross_entropy(scores[:, :: self.turns] / temperature, taught)
-
-    @torch.no_grad()
-    def _ask_teachers(self, x: Tensor, number: int) -> Tensor:
-        """Return the mean of the teachers' probabilities for images; with repeating views, each is asked once."""
-        if number in self._taught:
-            return self._taught[number]
-        with self.fit.autocast():
-            scores = torch.stack([_head(teacher)(teacher.network(x)) for teacher in self.teachers]).float()
-        probabilities = (scores / self.recipe.temperature).softmax(dim=2).mean(dim=0)
-        if self.recipe.views:
-            self._taught[number] = probabilities
-        return probabilities
-
     @property
     def result(self) -> Backbone:
         """The model with the final weights: the average if the recipe keeps one."""
@@ -226,25 +197,28 @@ class BaseTraining:
         mine = data.take(self.team.share(len(data), unit=EVALUATION_BATCH))
         for images, labels in mine.batches(EVALUATION_BATCH):
             x = resized(model.normalise(images.to(self.device)), side)
-            scores = _head(model)(model.network(x))[:, :: self.turns]
+            scores = head_of(model)(model.network(x))[:, :: self.turns]
             correct += int((scores.argmax(1).cpu() == labels.cpu()).sum())
         return 100 * int(self.team.sum_(correct)) / len(data)
 
-    def backbone(self, training: dict[str, Any]) -> Backbone:
+    def backbone(self, training: dict[str, Any], *, auxiliary: bool = False) -> Backbone:
         """Return the trained backbone, with feature statistics of the base training data, ready to be saved.
 
         Args:
             training: what the card records about the training, besides recipe, seed and history.
+            auxiliary: keep the auxiliary heads, for students; features do not need them.
         """
         model = copy.deepcopy(self.result)
+        if not auxiliary:
+            model = without_auxiliary(model)
         some, widest = _some(self.train, FEATURE_FILES), list(model.widths)[-1]
         mine = some.take(self.team.share(len(some), unit=EVALUATION_BATCH))
         rows = [model.pooled(images, widest).cpu() for images, _ in mine.batches(EVALUATION_BATCH)]
         pooled = torch.cat([torch.empty(0, model.widths[widest]), *rows])
         model.set_statistics(torch.from_numpy(self.team.rows(pooled.numpy())))
-        head = nn.Linear(model.widths["last"], _head(model).out_features // self.turns)
-        head.weight.data = _head(model).weight.data[:: self.turns].clone()
-        head.bias.data = _head(model).bias.data[:: self.turns].clone()
+        head = nn.Linear(model.widths["last"], head_of(model).out_features // self.turns)
+        head.weight.data = head_of(model).weight.data[:: self.turns].clone()
+        head.bias.data = head_of(model).bias.data[:: self.turns].clone()
         record = {"recipe": asdict(self.recipe), "seed": self.seed, "history": [asdict(r) for r in self.history]}
         model.card = replace(model.card, training={**record, **training})
         model.head = head
@@ -256,19 +230,13 @@ def _some(data: ImageData | FileData, most: int) -> ImageData | FileData:
     return data.take(every_nth(len(data), most)) if isinstance(data, FileData) else data
 
 
-class _Scores(nn.Module):
-    """Head and network as one module: normalised images in, scores out."""
-
-    def __init__(self, model: Backbone, compiled: bool) -> None:
-        super().__init__()
-        self.model = model
-        self.network: Callable[[Tensor], Tensor] = torch.compile(model.network) if compiled else model.network
-
-    def forward(self, x: Tensor) -> Tensor:
-        return _head(self.model)(self.network(x))  # type: ignore[no-any-return]
-
-
-def _head(model: Backbone) -> nn.Linear:
-    if model.head is None:
-        raise InputError("the model has no head to train")
-    return model.head
+def _start_from_(model: Backbone, start: Backbone) -> None:
+    """Take over the weights of ``start``; those of a head if it has the same outputs."""
+    model.network.load_state_dict(start.network.state_dict())
+    if start.head is None or model.head is None or start.card.seen_classes != model.card.seen_classes:
+        return
+    if start.head.out_features == model.head.out_features:
+        model.head.load_state_dict(start.head.state_dict())
+    mine, theirs = ((own.card.auxiliary, own.card.transforms) for own in (model, start))
+    if model.auxiliary is not None and start.auxiliary is not None and mine == theirs:
+        model.auxiliary.load_state_dict(start.auxiliary.state_dict())

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from dsal.backbones.stage_heads import BRANCHES
 from dsal.base.registry import Registry
 from dsal.errors import InputError, UnknownNameError
+from dsal.training.transforms import ROTATIONS, TRANSFORMS
 
 CROPS = ("resized", "shift")
 
@@ -40,6 +42,14 @@ class Recipe:
         mixup: parameter of the Beta distribution of blends; 0 for none.
         rotation_share: fraction of each batch that is rotated by 90, 180 or 270 degrees and labelled as a class of its
             own (self-supervised label augmentation, as in PASS).
+        auxiliary: kind of the auxiliary heads at the end of every stage: ``"convolution"`` (a few strided
+            convolutions between map and head) or ``"pooled"`` (mean and deviation of each channel, one hidden layer);
+            empty for none. They learn class and transform of all images.
+        auxiliary_weight: of the mean loss of the auxiliary heads.
+        transforms: names in :data:`dsal.training.transforms.TRANSFORMS`: what the auxiliary heads tell apart.
+        transform_share: fraction of each batch that is transformed; the head learns from the others only.
+        relation: weight of the cross-entropy between the relations of the images in teachers and student
+            (:func:`dsal.training.distillation.relations`).
         average: decay per step of an exponential average of the weights, which becomes the result; 0 for none.
         views: number of epochs after which batches and augmentation repeat, so that teachers are asked once per view
             of an image and not in every epoch; 0: they never repeat.
@@ -67,6 +77,11 @@ class Recipe:
     cutout: int = 0
     mixup: float = 0.0
     rotation_share: float = 0.0
+    auxiliary: str = ""
+    auxiliary_weight: float = 1.0
+    transforms: tuple[str, ...] = ()
+    transform_share: float = 0.0
+    relation: float = 0.0
     average: float = 0.0
     views: int = 0
     sizes: tuple[tuple[float, int], ...] = ()
@@ -82,6 +97,29 @@ class Recipe:
             raise InputError(f"views must not be negative, got {self.views}")
         if self.views and self.sizes:
             raise InputError("views repeat only at one size: a recipe has either views or sizes")
+        self._check_auxiliary()
+
+    def _check_auxiliary(self) -> None:
+        if self.auxiliary and self.auxiliary not in BRANCHES:
+            raise UnknownNameError("kind of auxiliary heads", self.auxiliary, tuple(BRANCHES))
+        for name in self.transforms:
+            if name not in TRANSFORMS:
+                raise UnknownNameError("transform", name, tuple(TRANSFORMS))
+        if len({*self.transforms}) < len(self.transforms):
+            raise InputError(f"transforms must differ, got {', '.join(self.transforms)}")
+        if self.auxiliary_weight < 0 or self.relation < 0:
+            raise InputError("auxiliary_weight and relation must not be negative")
+        if bool(self.transforms) != (self.transform_share > 0) or not 0 <= self.transform_share < 1:
+            raise InputError(
+                f"transforms need a transform_share above 0 and below 1, and it needs them; got {self.transform_share} "
+                f"and {len(self.transforms)} transforms"
+            )
+        if self.transforms and round(self.transform_share * self.batch_size) == self.batch_size:
+            raise InputError("a transform_share this large leaves no upright image in a batch")
+        if self.transforms and not self.auxiliary:
+            raise InputError("transforms are told apart by auxiliary heads: choose their kind, auxiliary")
+        if self.transforms and (self.mixup or self.rotation_share):
+            raise InputError("transforms cannot be combined with mixup or rotation_share")
 
     def lr_factor(self, progress: float) -> float:
         """Return the learning rate at a fraction of the training in [0, 1), relative to its highest.
@@ -166,6 +204,15 @@ RECIPES.register("distilled")(  # for trained weights, with better teachers
         trivial=0.5,
         views=16,
     )
+)
+RECIPES.register("heads")(  # "strong" with auxiliary heads that tell rotations apart
+    replace(RECIPES.get("strong"), auxiliary="convolution", transforms=ROTATIONS, transform_share=0.5)
+)
+RECIPES.register("teacher-heads")(
+    replace(RECIPES.get("teacher"), auxiliary="convolution", transforms=ROTATIONS, transform_share=0.5)
+)
+RECIPES.register("distilled-heads")(  # for weights of "heads", taught by those of "teacher-heads"
+    replace(RECIPES.get("distilled"), auxiliary="convolution", transforms=ROTATIONS, transform_share=0.5)
 )
 RECIPES.register("characters")(
     Recipe(
