@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.oracle import Array, Joint, joint_weights
 from torch import Tensor
 
+from dsal.analytic import ridge as ridge_module
 from dsal.analytic.packing import pack, unpack
 from dsal.analytic.ridge import Ridge, Route, bytes_needed
 from dsal.analytic.rollback import rollback
@@ -189,6 +190,16 @@ def test_weights_that_came_along_do_not_outlive_a_merge() -> None:
     ridge = carrying(x[:40], y[:40])
     ridge.merge(learned(x[40:], y[40:], [slice(None)], None), torch.arange(8))
     np.testing.assert_allclose(ridge.weights(), joint_weights(x, y, 0.1), rtol=1e-8, atol=1e-10)
+
+
+def test_unmerged_is_never_merged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ridge_module, "_BLOCK", 7)  # several blocks of the other's factor
+    x, y = random_rows(60, 20, 8)
+    ours = learned(x, y, [slice(0, 59), slice(59, 60)], None)
+    assert ours.carried is not None
+    theirs = learned(x[40:], y[40:, ::-1].copy(), [slice(None)], None, gamma=3.0)
+    ours.unmerge(theirs, torch.arange(7, -1, -1))
+    np.testing.assert_allclose(ours.weights(), joint_weights(x[:40], y[:40], 0.1), rtol=1e-8, atol=1e-10)
 
 
 def test_weights_that_came_along_do_not_outlive_a_subtraction() -> None:
