@@ -3,7 +3,7 @@
 Predictions become pre-annotations. Every annotation is a lesson: learned once, moved to another class when it is
 changed, forgotten when it is deleted. The model keeps the address and label of each annotated task, never an image; to
 follow a change, the image is fetched again. What was missed while the server was down is made up for by *Start
-training* and when the backend is connected.
+training*.
 """
 
 from __future__ import annotations
