@@ -137,7 +137,7 @@ def test_weights_without_statistics_for_blocks_load_and_say_what_to_do(
     save_backbone(tmp_path / "narrow", backbone)  # 112 statistics, as files of before hold them
     narrow = load_backbone(tmp_path / "narrow")
     assert narrow.kinds == ("last", "stages")
-    with pytest.raises(InputError, match=r"last, stages, not 'blocks': dsal\.features.add_statistics"):
+    with pytest.raises(InputError, match=r"last, stages, not 'blocks': dsal\.backbones\.extraction\.add_statistics"):
         narrow.extract(images, "blocks")
     backbone.set_statistics(torch.randn(9, 1152))
     save_backbone(tmp_path / "wide", backbone)
