@@ -5,22 +5,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 from dsal.backbones import Backbone
-from dsal.backbones.extraction import add_statistics, card_record, extract_dataset, feature_batches
+from dsal.backbones.extraction import add_statistics, card_record, extract_dataset
 from dsal.data import DataSet
 from dsal.errors import InputError, UnknownNameError
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 17, 18, 1000])
 def test_any_batch_size_gives_the_same_features(backbone: Backbone, dataset: DataSet, batch_size: int) -> None:
-    images = dataset.train.images  # 18 of them
-    batches = list(feature_batches(backbone, images, batch_size=batch_size))
-    assert [len(b) for b in batches[:-1]] == [batch_size] * (len(batches) - 1)
-    together = torch.cat(batches)
-    assert together.dtype == torch.float32
-    assert torch.allclose(together, backbone.extract(images), atol=1e-5)
+    found = extract_dataset(backbone, dataset, batch_size=batch_size).train_x  # of 18 images
+    assert found.dtype == np.float32
+    assert np.allclose(found, backbone.extract(dataset.train.images).numpy(), atol=1e-5)
 
 
 def test_the_features_of_a_data_set(backbone: Backbone, dataset: DataSet) -> None:
@@ -33,8 +29,8 @@ def test_the_features_of_a_data_set(backbone: Backbone, dataset: DataSet) -> Non
     assert features.widths == {"last": 64, "stages": 112}
     assert (features.name, features.dataset, features.class_names) == ("omniglot", "omniglot", dataset.class_names)
     assert extract_dataset(backbone, dataset, name="mine", batch_size=8).name == "mine"
-    last = torch.cat(list(feature_batches(backbone, dataset.test.images, features="last", batch_size=8)))
-    assert np.array_equal(features.select("last").test_x, last.numpy())
+    last = backbone.extract(dataset.test.images, "last").numpy()
+    assert np.allclose(features.select("last").test_x, last, atol=1e-5)
 
 
 def test_statistics_that_weights_lack_come_from_the_classes_they_have_seen(
@@ -69,8 +65,8 @@ def test_training_mode_does_not_reach_the_features(backbone: Backbone, dataset: 
 
 def test_mistakes_are_named(backbone: Backbone, dataset: DataSet) -> None:
     with pytest.raises(InputError, match="batch size"):
-        next(feature_batches(backbone, dataset.test.images, batch_size=0))
+        extract_dataset(backbone, dataset, batch_size=0)
     with pytest.raises(UnknownNameError):
-        next(feature_batches(backbone, dataset.test.images, features="first"))
+        extract_dataset(backbone, dataset, features="first")
     with pytest.raises(InputError, match="uint8"):
-        next(feature_batches(backbone, dataset.test.images.float()))
+        backbone.extract(dataset.test.images.float())

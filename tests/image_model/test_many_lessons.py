@@ -44,8 +44,8 @@ def lessons(weights: Path, path: Path, warm: int, many: int) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="counts as Linux does")
-def test_sixty_lessons_leak_no_threads_and_no_files(weights: Path, tmp_path: Path) -> None:
-    lessons(weights, tmp_path / "m.dsal", 20, 60)
+def test_lessons_leak_no_threads_and_no_files(weights: Path, tmp_path: Path) -> None:
+    lessons(weights, tmp_path / "m.dsal", 60, 100)  # from fifty lessons on, the history for undo is full
 
 
 @pytest.mark.slow

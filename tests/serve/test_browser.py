@@ -324,7 +324,8 @@ def test_a_token_is_asked_for_and_a_server_that_has_gone_is_noticed(
         until(browser, lambda _: browser.find_elements(By.ID, "create"))
         browser.execute_script("sessionStorage.clear()")
         browser.get("about:blank")
-        browser.get(server.url)
+        assert "sesame" not in server.url  # a token that the user has chosen is not printed
+        browser.get(f"{server.url}#token=open-sesame")
         until(browser, lambda _: browser.find_elements(By.ID, "create"))
         assert "sesame" not in browser.current_url
     browser.execute_script("location.hash = '#/p/other'")

@@ -16,7 +16,7 @@ from dsal.base.progress import OnProgress
 from dsal.data.dataset import DataSet
 from dsal.data.features.feature_set import FeatureSet, features_fingerprint
 from dsal.distributed import ALONE, Team
-from dsal.errors import InputError
+from dsal.errors import InputError, UnknownNameError
 
 _STATISTICS_ROWS = 50_000
 
@@ -69,7 +69,9 @@ def with_statistics(backbone: Backbone, dataset: DataSet, features: str | None) 
     """
     if features is None:
         return backbone, backbone.kinds[-1]
-    lacking = features in backbone.widths and features not in backbone.kinds
+    if features not in backbone.widths:
+        raise UnknownNameError("kind of features", features, tuple(backbone.widths))
+    lacking = features not in backbone.kinds
     if lacking and backbone.card.seen_classes is not None and backbone.card.dataset == dataset.name:
         backbone = add_statistics(backbone, dataset)
     return backbone, features

@@ -177,7 +177,7 @@ class LearnedState:
 
     def _measure(self, logits: Double, distances: Double, columns: NDArray[np.int64]) -> None:
         """Take leave-one-out scores (n,) of learned rows of the classes ``columns`` into the novelty reference."""
-        expected = self._expected() if len(self.classes) > 1 else None
+        expected = self.classifier.team.broadcast_result(self._expected) if len(self.classes) > 1 else None
         if expected is None:  # one class has nothing to be distant from
             self.reference = self.reference.plus(logits, distances)
         else:
@@ -186,14 +186,15 @@ class LearnedState:
 
     def _renew(self) -> None:
         """Bring the novelty reference up to date after a change."""
-        expected = self._expected()
+        expected = self.classifier.team.broadcast_result(self._expected)
         if expected is not None:
             self.reference = self.reference.renewed(expected, self.statistics.counts)
 
     def _expected(self) -> Expected | None:
         """Return what the model expects of new images of its classes, from sums alone.
 
-        None if no class has two images, or if the model can no longer learn.
+        None if no class has two images, or if the model can no longer learn. Of several processes only the first has
+        the sums: the others get its answer.
         """
         learner, counts = self.classifier._learner, self.statistics.counts
         filled = counts > 0
