@@ -101,6 +101,14 @@ def test_base_training() -> None:
     assert plain[1] == f"{rates['plain loop']:.0f}"
 
 
+def test_equal_memory() -> None:
+    for run in results("equal-memory.json")["runs"]:
+        shown = [row for row in rows("docs/comparison.md", run["method"]) if row[1] == str(run["width"])]
+        (row,) = [row for row in shown if len(row) == 7]
+        totals = [run[f"{which}_accuracy"] for which in ("average", "last", "base", "new")]
+        assert row[2:] == [f"{run['stored_bytes'] / 1e6:.1f}", *(f"{t['mean']:.2f} ± {t['std']:.2f}" for t in totals)]
+
+
 def test_every_result_of_the_benchmarks_is_mentioned() -> None:
     texts = [path.read_text(encoding="utf-8") for folder in ("docs", "benchmarks") for path in source(ROOT / folder)]
     everything = "\n".join([(ROOT / "README.md").read_text(encoding="utf-8"), *texts])
