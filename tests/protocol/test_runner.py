@@ -4,7 +4,7 @@ import csv
 import json
 import pickle
 from dataclasses import replace
-from itertools import islice, pairwise
+from itertools import count, islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from dsal.errors import FileFormatError, InputError, LeakError, UnknownNameError
 from dsal.protocol import metrics
 from dsal.protocol.config import read_config
 from dsal.protocol.experiment import Experiment, Setting, prepare
+from dsal.protocol.phases import PhaseResult, run_phases
 from dsal.protocol.results import comparable, kept_tests, read_results
 from dsal.protocol.runs import is_finished, run_experiment
 from dsal.report.page import build_report
@@ -284,3 +285,11 @@ def test_a_run_killed_while_it_tidied_up_is_finished(setting: Setting, tmp_path:
     (tmp_path / "state").mkdir()
     assert is_finished(setting.config, tmp_path)
     assert read_results(tmp_path) == document
+
+
+def test_seconds_are_those_of_the_given_clock(setting: Setting) -> None:
+    readings = count(step=10)
+    results = run_phases(setting.build_method(0), setting.data, setting.scenario, clock=lambda: next(readings))
+    learned = [result.learn_seconds for result in results if isinstance(result, PhaseResult)]
+    assert len(learned) == 4
+    assert all(seconds and not seconds % 10 for seconds in learned)

@@ -6,7 +6,7 @@ arrived since the last test form one group.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Protocol
@@ -108,6 +108,7 @@ def run_phases(
     *,
     learned: float = 0.0,
     confusions: int = KEPT,
+    clock: Callable[[], float] = perf_counter,
     team: Team = ALONE,
 ) -> Iterator[PhaseResult | PhaseProgress]:
     """Learn and test phase by phase; yield results, and progress within phases.
@@ -123,6 +124,7 @@ def run_phases(
         every: test after every n-th phase.
         learned: seconds already spent learning since the last test.
         confusions: keep confusion counts of at most this many tests.
+        clock: what seconds are read from; with ``time.process_time`` they are those of the processor.
         team: the processes that share the work.
 
     Raises:
@@ -138,12 +140,12 @@ def run_phases(
     method.team, kept = team, kept_phases(scenario, every, confusions)
     for k in range(start, len(scenario.phases)):
         rows = torch.from_numpy(scenario.phase_rows(train_y, k))
-        began = perf_counter()
+        began = clock()
         for progress in method.learn(Phase(k, scenario.phases[k], train.take(rows))):
-            learned += perf_counter() - began
+            learned += clock() - began
             yield PhaseProgress(k, progress, learned)
-            began = perf_counter()
-        tested = perf_counter()
+            began = clock()
+        tested = clock()
         learned += tested - began
         if not is_tested(k, scenario, every):
             continue
@@ -151,7 +153,7 @@ def run_phases(
         some = test.take(rows[team.share(len(rows))])
         predicted = method.predict(some) if len(some) else np.empty(0, dtype=np.int64)
         counts = _counted(some, predicted, scenario.seen(k), team)
-        seconds = perf_counter() - tested
+        seconds = clock() - tested
         others = {
             name: Tally.of(_counted(some, answers, scenario.seen(k), team))
             for name, answers in method.other_predictions(some).items()
