@@ -2,6 +2,7 @@
 
 import json
 from functools import wraps
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,15 @@ def test_the_report_is_written(call: Call, small: tuple[str, ...]) -> None:
     both = call("report", "run", "run", "--out", "both")
     assert both.code == 0
     assert Path(both.out.strip()).is_file()
+
+
+def test_mlflow_is_missed_before_the_work(call: Call, small: tuple[str, ...]) -> None:
+    if find_spec("mlflow"):
+        pytest.skip("needs an environment without mlflow")
+    done = call(*small, "--out", "run", "--mlflow")
+    assert done.code == 2
+    assert "dsal-learn[mlflow]" in done.err
+    assert not Path("run").exists()
 
 
 def test_tensorboard_events_are_written(call: Call, small: tuple[str, ...]) -> None:

@@ -15,7 +15,8 @@ from .pages import PAGES, ROOT, name, prose, python_blocks
 ELSEWHERE = {"README.md": "tests/test_readme.py", "docs/serve.md": "tests/serve/test_docs.py"}
 ELSEWHERE["docs/plugins.md"] = "tests/cli/test_plugins.py"
 ELSEWHERE |= {
-    f"docs/integrations/{name}.md": f"tests/integrations/test_{name}.py" for name in ("river", "avalanche", "mlflow")
+    f"docs/integrations/{name}.md": f"tests/integrations/test_{name}.py"
+    for name in ("river", "avalanche", "capymoa", "mlflow")
 }
 LINK = re.compile(r"\]\(([^)\s:#]*)(?:#([^)\s]*))?\)")
 

@@ -13,7 +13,19 @@ from sklearn.datasets import load_digits
 
 from dsal import DSALClassifier
 from dsal.errors import FileFormatError, InputError
-from dsal.integrations.federation import Part, model_of, part_of, request, residue_part, with_residues
+from dsal.integrations.federation import (
+    Part,
+    agreed,
+    facts_of,
+    model_of,
+    part_of,
+    part_of_sums,
+    request,
+    residue_part,
+    sums_of,
+    with_residues,
+)
+from dsal.integrations.masking import masked, new_keys, unmasked
 
 X, Y = load_digits(return_X_y=True)
 X = X / 16
@@ -80,6 +92,72 @@ def test_half_the_bytes_and_what_they_cost() -> None:
     order = np.argsort(first.classes_)
     difference = np.abs(first.logits(X)[:, order] - pooled.logits(X)).max()
     assert 1e-9 < difference < 2e-3  # the page states what was measured
+
+
+def test_few_rows_need_few_numbers() -> None:
+    """A truncated factor stays within the error that it states, and is smaller by far if a client has few rows."""
+    options = request(DSALClassifier(expansion_size=400, gamma=1.0))
+    fitted = [DSALClassifier(**options).fit(x, y) for x, y in clients(20)]
+    full, short = [part_of(model) for model in fitted], [part_of(model, tolerance=1e-3) for model in fitted]
+    assert sum(part.bytes for part in short) < 0.5 * sum(part.bytes for part in full)
+    pooled, (first, *rest) = DSALClassifier(**options).fit(X, Y), [model_of(sent(part), options) for part in short]
+    for other in rest:
+        first.merge(other)
+    stated = sum(part.facts["error"] for part in short)
+    assert 0 < stated <= 20 * 1e-3
+    difference = np.linalg.norm(first.coef_main_[:, np.argsort(first.classes_)] - pooled.coef_main_)
+    assert difference <= stated * np.linalg.norm(pooled.coef_main_)
+    coarse = part_of(fitted[0], tolerance=100.0)
+    assert coarse.bytes < short[0].bytes
+    assert 1.0 < coarse.facts["error"] <= 100.0
+    for name, wrong in (("main.order", np.zeros(400)), ("main.rows", short[0].arrays["main.rows"][1:])):
+        with pytest.raises(FileFormatError, match="not those of a factor"):
+            model_of(Part({**short[0].arrays, name: wrong}, short[0].facts), options)
+
+
+@pytest.mark.parametrize("compensation", [None, 0.6])
+def test_the_sum_under_masks_is_that_of_merged_clients(compensation: float | None) -> None:
+    pytest.importorskip("cryptography")
+    options = request(DSALClassifier(expansion_size=100, compensation=compensation))
+    fitted = [DSALClassifier(**options).fit(x, y) for x, y in clients(3)]
+    told = {str(i): json.loads(json.dumps(facts_of(options, x, y))) for i, (x, y) in enumerate(clients(3))}
+    told["other"] = facts_of(options, X[:, 1:], Y)
+    facts, others = agreed(told, options)
+    assert others == {"other"}
+    keys = [new_keys() for _ in fitted]
+    parts = [
+        masked(sums_of(model, facts["classes"]), private, [public for _, public in keys])
+        for model, (private, _) in zip(fitted, keys, strict=True)
+    ]
+    hidden = model_of(part_of_sums(unmasked(parts), facts, options), options)
+    total, *rest = fitted
+    for other in rest:
+        total.merge(other)
+    assert hidden.classes_.tolist() == total.classes_.tolist()
+    assert hidden.n_phases_ == total.n_phases_
+    np.testing.assert_allclose(hidden.coef_main_, total.coef_main_, atol=1e-8)
+    np.testing.assert_allclose(hidden.predict_proba(X), total.predict_proba(X), atol=1e-7)
+    pooled = DSALClassifier(**options).fit(X, Y)
+    np.testing.assert_allclose(hidden.coef_main_[:, np.argsort(hidden.classes_)], pooled.coef_main_, atol=1e-8)
+    hidden.partial_fit(X, Y)  # and goes on
+
+
+def test_one_client_or_one_too_few_shows_nothing() -> None:
+    pytest.importorskip("cryptography")
+    (one, public), (two, other) = new_keys(), new_keys()
+    numbers = {"a": np.linspace(-1, 1, 1000)}
+    first, second = masked(numbers, one, [public, other]), masked(numbers, two, [public, other])
+    assert np.abs(unmasked([first])["a"]).max() > 1e7  # noise all over the range
+    assert abs(np.corrcoef(unmasked([first])["a"], numbers["a"])[0, 1]) < 0.2
+    np.testing.assert_allclose(unmasked([first, second])["a"], 2 * numbers["a"], atol=2.0**-35)
+    for keys in ([public], [other, other]):
+        with pytest.raises(InputError, match="nothing is sent"):
+            masked(numbers, one, keys)
+    for wrong in (np.nan, 2.0**25):
+        with pytest.raises(InputError, match="may overflow"):
+            masked({"a": np.array([wrong])}, one, [public, other])
+    with pytest.raises(FileFormatError, match="a client sent a"):
+        unmasked([first, {"a": second["a"][1:]}])
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from tests.docs.pages import ROOT, python_blocks
 from dsal import DSALClassifier, ImageModel
 from dsal.backbones import Backbone
 from dsal.errors import InputError
+from dsal.protocol.results import read_results
 
 pytestmark = pytest.mark.slow
 mlflow = pytest.importorskip("mlflow", reason="pip install 'dsal-learn[mlflow]' in an environment of its own")
@@ -50,6 +51,49 @@ def test_logged_loaded_and_scored(tmp_path: Path) -> None:
     assert np.array_equal(whole.logits(X), model.logits(X))
     whole.partial_fit(X[1000:], Y[1000:])  # learns on
     assert not list(Path(tmp_path).rglob("*.pkl"))
+
+
+def test_a_run_is_logged_when_asked(tmp_path: Path, sample_file: Path) -> None:
+    """`dsal run --mlflow` against a tracking store on disk, read by MLflow's own client."""
+    store = f"sqlite:///{tmp_path / 'runs.db'}"
+    command = [
+        "run",
+        "--dataset",
+        sample_file,
+        "--phases",
+        5,
+        "--expansion-size",
+        256,
+        "--seeds",
+        "0,1",
+        "--out",
+        "one",
+    ]
+    env = {**os.environ, "MLFLOW_TRACKING_URI": store, "MLFLOW_EXPERIMENT_NAME": "phases"}
+    done = [
+        subprocess.run(
+            [sys.executable, "-m", "dsal", *map(str, command), *more],
+            cwd=tmp_path,
+            env=env,
+            capture_output=True,
+            text=True,
+        )
+        for more in (["--mlflow", "--no-report"], ["--resume", "--no-report"])
+    ]
+    assert [each.returncode for each in done] == [0, 0], done[0].stderr
+    client = mlflow.MlflowClient(store)
+    experiment = client.get_experiment_by_name("phases")
+    (logged,) = client.search_runs([experiment.experiment_id])  # the second command was not asked to
+    document = read_results(tmp_path / "one")
+    assert logged.info.run_name == "one"
+    assert logged.data.params["expansion_size"] == "256"
+    assert logged.data.metrics["last_accuracy"] == pytest.approx(document["last_accuracy"]["mean"])
+    assert logged.data.metrics["last_accuracy_std"] == pytest.approx(document["last_accuracy"]["std"])
+    curve = client.get_metric_history(logged.info.run_id, "phase/accuracy")
+    told = [phase["accuracy"]["mean"] for phase in document["phases"]]
+    assert [point.value for point in sorted(curve, key=lambda point: point.step)] == pytest.approx(told)
+    assert logged.data.tags["data_sha256"] == document["provenance"]["data_sha256"]
+    assert {"results.json", "phases.csv", "config.toml"} <= {f.path for f in client.list_artifacts(logged.info.run_id)}
 
 
 def test_the_scoring_server(tmp_path: Path) -> None:

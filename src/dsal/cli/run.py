@@ -40,6 +40,7 @@ def run(
     resume: Annotated[Flag, flag("--resume", "Continue an interrupted run.", RUNNING)] = None,
     json: Annotated[Flag, flag("--json", "Print results.json instead of a table.", RUNNING)] = None,
     tensorboard: Annotated[Flag, flag("--tensorboard", "Also write TensorBoard events.", RARE)] = None,
+    mlflow: Annotated[Flag, flag("--mlflow", "Also log the run to MLflow, at MLFLOW_TRACKING_URI.", RARE)] = None,
     **_: Any,
 ) -> None:
     """Run one experiment: learn phase by phase, test after every phase, write results and a report.
@@ -63,12 +64,15 @@ def _run(experiment: Experiment, handling: RunOptions) -> None:
     from dsal.cli.display import Display
     from dsal.cli.processes import current_team
     from dsal.cli.table import show_results
+    from dsal.integrations.needs import needs
     from dsal.protocol.experiment import prepare
     from dsal.protocol.results import read_results
     from dsal.protocol.runs import is_finished, run_experiment
     from dsal.protocol.tensorboard import write_events
 
     display, team = Display(), current_team()
+    if handling.mlflow:
+        needs("mlflow", "mlflow")  # before the work, not after it
     with display.preparation() as progress:
         setting = prepare(experiment, progress, team)
     out = Path(handling.out or _folder(setting))
@@ -93,6 +97,10 @@ def _run(experiment: Experiment, handling: RunOptions) -> None:
         from dsal.report.page import build_report
 
         display.note(f"report in {build_report([out], out, [document])}")
+    if handling.mlflow:
+        from dsal.integrations.mlflow import log_run
+
+        display.note(f"MLflow run {log_run(document, out)}")
 
 
 def _folder(setting: Setting) -> Path:

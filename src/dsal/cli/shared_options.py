@@ -39,6 +39,7 @@ class RunOptions:
     json: bool = False
     report: bool = True
     tensorboard: bool = False
+    mlflow: bool = False
     checkpoint_seconds: float = 30.0
     paper: bool = False
     quick: bool = False

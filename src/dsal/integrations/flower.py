@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +18,19 @@ from numpy.typing import NDArray
 
 from dsal.classifier import DSALClassifier
 from dsal.errors import DSALError, InputError
-from dsal.integrations.federation import Part, model_of, part_of, request, residue_part, with_residues
+from dsal.integrations.federation import (
+    Part,
+    agreed,
+    facts_of,
+    model_of,
+    part_of,
+    part_of_sums,
+    request,
+    residue_part,
+    sums_of,
+    with_residues,
+)
+from dsal.integrations.masking import BITS, masked, new_keys, unmasked
 from dsal.integrations.needs import needs
 
 _POLL = 0.2  # seconds between questions to the SuperLink
@@ -33,6 +46,7 @@ class Federation:
         clients: names of the clients that were counted, in the order of their phases.
         left_out: name or node of each client that was not, and why.
         received: bytes that each counted client sent.
+        error: with ``tolerance``, the bound of ``|W' - W| / |W|`` in the main stream's weights.
         seconds: from the first question to the model.
     """
 
@@ -40,6 +54,7 @@ class Federation:
     clients: list[str]
     left_out: dict[str, str]
     received: dict[str, int]
+    error: float
     seconds: float
 
 
@@ -52,15 +67,22 @@ def client_app(load: Load) -> Any:
     flwr, app = needs("flwr.app", "flower"), needs("flwr.clientapp", "flower").ClientApp()
 
     @app.train()  # type: ignore[untyped-decorator]
-    def sums(message: Any, context: Any) -> Any:
+    def answer(message: Any, context: Any) -> Any:
         ask = json.loads(message.content["dsal"]["json"])
-        X, y = load(context)
-        if "classes" in ask:
+        (X, y), options, step = load(context), ask["options"], ask["step"]
+        if step == "sums":
+            part = part_of(DSALClassifier(**options).fit(X, y), ask["dtype"], ask["tolerance"])
+        elif step == "residues":
             weights = message.content["arrays"]["weights"].numpy()
-            part = residue_part(ask["options"], X, y, weights, ask["classes"], ask["first"], ask["dtype"])
+            part = residue_part(options, X, y, weights, ask["classes"], ask["first"], ask["dtype"])
+        elif step == "keys":
+            private, public = new_keys()
+            context.state["dsal"] = flwr.ConfigRecord({"private": private})
+            part = Part({}, {**facts_of(options, X, y), "key": public.hex()})
         else:
-            options = ask["options"] | ({"compensation": None} if ask["phases"] else {})
-            part = part_of(DSALClassifier(**options).fit(X, y), ask["dtype"])
+            sums = sums_of(DSALClassifier(**options).fit(X, y), ask["classes"])
+            keys = [bytes.fromhex(key) for key in ask["keys"]]
+            part = Part(masked(sums, context.state["dsal"]["private"], keys, ask["bits"]), {})
         facts = {"client": str(context.node_config.get("partition-id", context.node_id)), "facts": part.facts}
         return flwr.Message(_content(flwr, facts, part.arrays), reply_to=message)
 
@@ -69,7 +91,7 @@ def client_app(load: Load) -> Any:
 
 def federate(
     grid: Any, model: DSALClassifier, clients: int, *, least: int | None = None, phases: bool = False,
-    dtype: str = "float64", timeout: float = 3600.0,
+    secure: bool = False, dtype: str = "float64", tolerance: float = 0.0, bits: int = BITS, timeout: float = 3600.0,
 ) -> Federation:  # fmt: skip
     """Return the model of all clients' rows; call it in the ``main`` of a Flower ``ServerApp``.
 
@@ -80,39 +102,110 @@ def federate(
         least: how many are enough when time is up; all by default.
         phases: learn the clients as phases, in the order of their names, with an exact compensation stream: a second
             round. Otherwise the compensation streams of all clients are merged.
-        dtype: ``"float32"`` halves the bytes; see docs/integrations/flower.md for what it costs.
+        secure: the server gets the sum over clients only: a round for keys, then one for sums under masks. If a client
+            is lost in between, the others repeat both without it.
+        dtype, tolerance: fewer bytes for a small error: see :func:`dsal.integrations.federation.part_of`.
+        bits: of ``secure``, behind the binary point: see :mod:`dsal.integrations.masking`.
         timeout: seconds to wait for the answers of a round.
     """
-    started, options, least = time.monotonic(), request(model), clients if least is None else least
+    started, options = time.monotonic(), request(model)
     if phases and model.compensation is None:
         raise InputError("phases matter to the compensation stream only: leave out phases, or set compensation")
-    round_ = _Round(grid, timeout)
-    ask = {"options": options, "phases": phases, "dtype": dtype}
-    round_.run(lambda node: (ask, {}), clients)
-    used = options | ({"compensation": None} if phases else {})
-    models, received = _models(round_, used), {name: part.bytes for name, part in round_.parts.items()}
-    while True:
-        names = sorted(models, key=_natural)
-        if len(names) < max(least, 1):
-            raise InputError(f"{len(names)} of {clients} clients answered, {least} are needed: {round_.left_out}")
-        total, questions = _add(models, names)
-        if not phases:
-            break
-        second = _Round(grid, timeout, only={round_.nodes[name] for name in names})
-        asks = {
-            round_.nodes[name]: ({**ask, "classes": classes, "first": name == names[0]}, {"weights": weights})
-            for name, (classes, weights) in zip(names, questions, strict=True)
-        }
-        second.run(asks.__getitem__, len(names))
-        lost = set(names) - set(second.parts)
-        if not lost:
-            total = with_residues(total, [second.parts[name] for name in names], options)
-            received = {name: received[name] + second.parts[name].bytes for name in names}
-            break
-        for name in lost:  # its rows must not count in one stream only
-            round_.left_out[name] = second.left_out.get(str(round_.nodes[name]), "no answer in the second round")
-            del models[name]
-    return Federation(total, names, round_.left_out, {n: received[n] for n in names}, time.monotonic() - started)
+    if secure and (phases or dtype != "float64" or tolerance or "auto" in (model.gamma, model.gamma_comp)):
+        raise InputError("secure works without phases, dtype and tolerance, and with numbers for gamma and gamma_comp")
+    server = _Server(grid, options, clients, clients if least is None else least, timeout)
+    how = {"phases": phases, "dtype": dtype, "tolerance": tolerance}
+    total = server.hidden(bits) if secure else server.added(how)
+    return Federation(total, server.names, server.left_out, server.received, server.error, time.monotonic() - started)
+
+
+@dataclass
+class _Server:
+    """The rounds of one federation, and who was counted in them."""
+
+    grid: Any
+    options: dict[str, Any]
+    clients: int
+    least: int
+    timeout: float
+    names: list[str] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+    received: dict[str, int] = field(default_factory=dict)
+    error: float = 0.0
+
+    def added(self, how: dict[str, Any]) -> DSALClassifier:
+        """Return the sum of the clients' models; with ``how["phases"]``, a second round adds the residues."""
+        options = self.options | ({"compensation": None} if how["phases"] else {})
+        first, models = self._ask({**how, "step": "sums", "options": options}), {}
+        for name, part in first.parts.items():
+            try:
+                models[name] = model_of(part, options)
+            except DSALError as error:
+                self.left_out[name] = str(error)
+        while True:
+            self._count(models)
+            total, after = _add(models, self.names)
+            self.received = {name: first.parts[name].bytes for name in self.names}
+            self.error = sum(float(first.parts[name].facts.get("error", 0.0)) for name in self.names)
+            if not how["phases"]:
+                return total
+            second = self._ask(
+                {**how, "step": "residues", "options": self.options},
+                {
+                    first.nodes[name]: ({"classes": classes, "first": name == self.names[0]}, {"weights": weights})
+                    for name, (classes, weights) in zip(self.names, after, strict=True)
+                },
+            )
+            lost = self._lost(first, second)
+            if not lost:
+                return with_residues(total, [second.parts[name] for name in self.names], self.options)
+            for name in lost:  # its rows must not count in one stream only
+                del models[name]
+
+    def hidden(self, bits: int) -> DSALClassifier:
+        """Return the model of all clients, whose sums arrive under masks."""
+        only: dict[int, Any] | None = None
+        while True:
+            first = self._ask({"step": "keys", "options": self.options}, only)
+            facts, wrong = agreed({name: part.facts for name, part in first.parts.items()}, self.options)
+            self.left_out |= dict.fromkeys(wrong, "its features are not those of the others")
+            self._count(first.parts.keys() - wrong)
+            keys = [first.parts[name].facts["key"] for name in self.names]
+            ask = {"step": "masked", "options": self.options, "classes": facts["classes"], "keys": keys, "bits": bits}
+            self.received = {name: self.received.get(name, 0) + first.parts[name].bytes for name in self.names}
+            second = self._ask(ask, {first.nodes[name]: ({}, {}) for name in self.names})
+            lost = self._lost(first, second)
+            if not lost:
+                sums = unmasked([second.parts[name].arrays for name in self.names], bits)
+                return model_of(part_of_sums(sums, facts, self.options), self.options)
+            only = {first.nodes[name]: ({}, {}) for name in self.names if name not in lost}
+
+    def _count(self, names: Iterable[str]) -> None:
+        """Set the clients that are counted, in the order of their phases."""
+        self.names = sorted(names, key=_natural)
+        if len(self.names) < max(self.least, 1):
+            raise InputError(
+                f"{len(self.names)} of {self.clients} clients answered, {self.least} are needed: {self.left_out}"
+            )
+
+    def _lost(self, first: _Round, second: _Round) -> set[str]:
+        """Return the clients that did not answer twice, and add up the bytes of the others."""
+        lost = set(self.names) - second.parts.keys()
+        for name in lost:
+            self.left_out[name] = self.left_out.pop(str(first.nodes[name]), "no answer in the second round")
+        for name in self.names:
+            self.received[name] += second.parts[name].bytes if name in second.parts else 0
+        return lost
+
+    def _ask(self, ask: dict[str, Any], only: dict[int, Any] | None = None) -> _Round:
+        """Ask every client the same, or some nodes what is in ``only`` besides: facts and arrays."""
+        round_ = _Round(self.grid, self.timeout, None if only is None else set(only))
+        round_.run(
+            lambda node: (ask, {}) if only is None else ({**ask, **only[node][0]}, only[node][1]),
+            self.clients if only is None else len(only),
+        )
+        self.left_out |= round_.left_out
+        return round_
 
 
 @dataclass
@@ -160,23 +253,10 @@ class _Round:
             self.parts[name], self.nodes[name] = part, node
 
 
-def _models(answers: _Round, options: Mapping[str, Any]) -> dict[str, DSALClassifier]:
-    """Return the model of each client; clients whose answers are wrong are left out."""
-    models = {}
-    for name, part in answers.parts.items():
-        try:
-            models[name] = model_of(part, options)
-        except DSALError as error:
-            answers.left_out[name] = str(error)
-    return models
-
-
 def _add(
     models: Mapping[str, DSALClassifier], names: list[str]
 ) -> tuple[DSALClassifier, list[tuple[list[Any], NDArray[Any]]]]:
     """Return the sum, and after each client the classes so far and W_M (d_B x classes)."""
-    from copy import deepcopy
-
     total, after = deepcopy(models[names[0]]), []
     for name in names:
         if name != names[0]:

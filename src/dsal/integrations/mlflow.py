@@ -1,4 +1,4 @@
-"""MLflow: log and load models as the ``pyfunc`` flavour; nothing is pickled.
+"""MLflow: log runs, and log and load models as the ``pyfunc`` flavour; nothing is pickled.
 
 The logged folder holds the model's own file. ``mlflow.pyfunc.load_model`` finds :func:`_load_pyfunc` by the name of
 this module, so that dsal-learn must be installed where the model is used.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from dsal.classifier import DSALClassifier
 from dsal.errors import InputError
 from dsal.image_model import ImageModel
 from dsal.integrations.needs import needs
+from dsal.protocol.results import CURVES
 
+_OVERALL = ("average_accuracy", "last_accuracy", "base_accuracy", "new_accuracy", "forgetting", "backward_transfer")
 _FILES = {"classifier.safetensors": DSALClassifier, "image_model.dsal": ImageModel}
 
 
@@ -41,6 +44,29 @@ def log_model(model: DSALClassifier | ImageModel, name: str = "model", example: 
         return needs("mlflow.pyfunc", "mlflow").log_model(
             name=name, **_flavour(model, Path(folder), example), **options
         )
+
+
+def log_run(document: Mapping[str, Any], folder: Path) -> str:
+    """Log a finished run of ``dsal run`` and return the identifier of the MLflow run.
+
+    Options become parameters; accuracies and times become metrics, means over seeds, with the phase as step; versions,
+    hardware and hashes become tags; the files of ``folder`` become artifacts.
+    """
+    mlflow, provenance = needs("mlflow", "mlflow"), document["provenance"]
+    try:
+        with mlflow.start_run(run_name=folder.name) as run:
+            mlflow.log_params({"method": document["method"], **document["config"]})
+            mlflow.set_tags({name: value for name, value in provenance.items() if isinstance(value, str | int)})
+            for name in _OVERALL:
+                if document[name] is not None:
+                    mlflow.log_metrics({name: document[name]["mean"], f"{name}_std": document[name]["std"]})
+            for phase in document["phases"]:
+                curves = {f"phase/{name}": phase[name]["mean"] for name in CURVES if phase[name] is not None}
+                mlflow.log_metrics(curves, step=phase["phase"])
+            mlflow.log_artifacts(str(folder))
+    except mlflow.exceptions.MlflowException as error:
+        raise InputError(f"the run is finished, in {folder}, but MLflow did not take it: {error}") from error
+    return str(run.info.run_id)
 
 
 def load_model(uri: str) -> DSALClassifier | ImageModel:

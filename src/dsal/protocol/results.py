@@ -45,6 +45,9 @@ from dsal.protocol.provenance import peak_memory_bytes
 from dsal.protocol.run_checkpoint import Kept
 
 SCHEMA = 1
+CURVES = ("accuracy", "accuracy_base", "accuracy_new", "seconds", "seconds_evaluate")
+"""What a results document has for every phase and seed."""
+
 _WHOLE = Number(0, 2**60, whole=True)
 _CLASSES = 100_000
 
@@ -281,10 +284,9 @@ def _spread(values: Sequence[float | None]) -> dict[str, Any] | None:
 
 def _table(document: Mapping[str, Any]) -> list[list[Any]]:
     """Return a header and one row per seed and phase."""
-    names = ("accuracy", "accuracy_base", "accuracy_new", "seconds", "seconds_evaluate")
-    rows: list[list[Any]] = [["seed", "phase", "classes_seen", *names]]
+    rows: list[list[Any]] = [["seed", "phase", "classes_seen", *CURVES]]
     for number, seed in enumerate(document["seeds"]):
         for phase in document["phases"]:
-            cells = [None if phase[name] is None else phase[name]["values"][number] for name in names]
+            cells = [None if phase[name] is None else phase[name]["values"][number] for name in CURVES]
             rows.append([seed, phase["phase"], phase["classes_seen"], *cells])
     return rows

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dsal.errors import InputError
-
-_CURVES = ("accuracy", "accuracy_base", "accuracy_new", "seconds", "seconds_evaluate")
+from dsal.protocol.results import CURVES
 
 
 def write_events(document: Mapping[str, Any], folder: Path) -> None:
@@ -25,6 +24,6 @@ def write_events(document: Mapping[str, Any], folder: Path) -> None:
     for number, seed in enumerate(document["seeds"]):
         with SummaryWriter(folder / f"seed{seed}") as writer:
             for phase in document["phases"]:
-                for name in _CURVES:
+                for name in CURVES:
                     if phase[name] is not None:
                         writer.add_scalar(name, phase[name]["values"][number], phase["phase"])
