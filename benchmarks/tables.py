@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.attack.table import attack_section
 from benchmarks.serve_table import serve_table
 from rich.box import MARKDOWN
 from rich.console import Console
@@ -119,7 +120,9 @@ def _markdown(table: Any) -> str:
 PAGES: dict[str, Callable[[], str]] = {
     "speed": lambda: speed(RESULTS / "speed"),
     "table1": lambda: networks(RESULTS / "table1.json", RESULTS / "table1-k25.json"),
-    "serve": lambda: serve_table(RESULTS / "serve.json"),
+    "serve": lambda: (
+        f"{serve_table(RESULTS / 'serve.json')}\n{attack_section(RESULTS / 'attack.json', RESULTS / 'soak.json')}"
+    ),
     "comparison": lambda: comparison(
         *(RESULTS / f"comparison{part}.json" for part in ("", "-stages", "-omniglot")),
     ),

@@ -26,7 +26,12 @@ def _in_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
 def settings(weights: Path, tmp_path: Path) -> dict[str, Any]:
     """Settings of a small server."""
     (tmp_path / "models").mkdir()
-    return {"folder": tmp_path / "models", "backbone": str(weights), "expansion_size": 128}
+    return {
+        "folder": tmp_path / "models",
+        "backbone": str(weights),
+        "expansion_size": 128,
+        "audit_log": tmp_path / "audit.jsonl",
+    }
 
 
 @pytest.fixture

@@ -99,7 +99,7 @@ def test_a_key_counts_once_over_a_restart(client: TestClient, album: Path, setti
 def test_the_newest_keys_are_kept(
     client: TestClient, album: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dsal.serve.engine.library.MOST_KEYS", 2)
+    monkeypatch.setattr("dsal.serve.engine.change_keys.MOST_KEYS", 2)
     teach(client, album, "char 0")
     for key, old, new in (("z", "char 0", "1"), ("b", "1", "2"), ("a", "2", "3")):
         headers = {"Idempotency-Key": key}

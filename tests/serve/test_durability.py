@@ -21,8 +21,9 @@ from starlette.testclient import TestClient
 
 from dsal.image_model import ImageModel
 from dsal.serve import Settings
-from dsal.serve.engine.library import KEYS, Library
-from dsal.serve.engine.snapshot import Snapshot
+from dsal.serve.engine.change_keys import KEYS
+from dsal.serve.engine.library import Library
+from dsal.serve.engine.snapshots import Snapshot
 from dsal.serve.server import listen, run
 
 from .conftest import teach

@@ -21,7 +21,7 @@ from dsal.image_model import ImageModel
 from dsal.serve import Settings, create_app
 from dsal.serve.engine.library import Library
 from dsal.serve.engine.runner import Runner
-from dsal.serve.engine.shelf import Shelf
+from dsal.serve.engine.snapshots import Shelf, Snapshot
 from dsal.serve.engine.writer import Writer
 from dsal.serve.http_errors import Stopped, Unknown
 
@@ -196,13 +196,13 @@ def test_models_leave_the_memory(client: TestClient, album: Path, settings: dict
     shelf.drop("c")
     one -= shelf.bytes()
     assert one > 128 * 128
-    shelf.get("a")  # used later than b
+    shelf.get(Snapshot, "a")  # used later than b
     shelf.share = shelf.bytes() + one // 2
     shelf.put("d", stamp, d)
-    assert [name for name in "abcd" if shelf.get(name)[0] is not None] == ["a", "d"]
+    assert [name for name in "abcd" if shelf.get(Snapshot, name)[0] is not None] == ["a", "d"]
     shelf.memory = 1  # the process takes more than it may
     shelf.put("b", stamp, b)
-    assert (len(shelf), shelf.get("b")[1]) == (1, b)
+    assert (len(shelf), shelf.get(Snapshot, "b")[1]) == (1, b)
     assert len(library.shelf) == 4
     (settings["folder"] / "a.dsal").unlink()  # by another program
     library.listing()

@@ -14,7 +14,9 @@ def version(client: TestClient) -> str:
     return str(client.get("/api/models/m/version").json()["version"])
 
 
-def test_every_change_has_a_version_of_its_own(client: TestClient, album: Path) -> None:
+def test_every_change_sets_a_version_and_undo_returns_to_it(
+    client: TestClient, album: Path, settings: dict[str, Any]
+) -> None:
     assert client.get("/api/models/m/version").json() == {"version": None}
     teach(client, album, "char 0", "char 74")
     seen = [version(client)]
@@ -25,7 +27,8 @@ def test_every_change_has_a_version_of_its_own(client: TestClient, album: Path) 
     seen.append(version(client))
     assert client.post("/api/models/m/undo").status_code == 200
     seen.append(version(client))
-    assert len(set(seen)) == 3
+    assert seen[0] == seen[2] != seen[1]
+    assert ImageModel.load(settings["folder"] / "m.dsal").version_id == seen[2]
 
 
 def test_a_change_meant_for_another_version_is_refused(

@@ -41,6 +41,19 @@ def serve(
     max_batch: Annotated[int, typer.Option(help="Maximum number of images to predict together.")] = 6,
     max_wait_ms: Annotated[float, typer.Option(help="Time that a prediction waits for others.")] = 0.0,
     memory: Annotated[str, typer.Option(help="Memory of the server; models that are not in use leave it.")] = "4GB",
+    access_log: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a line about every request, as JSON.")
+    ] = None,
+    audit_log: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Where to write a line about every change.", show_default="MODELS/.audit.jsonl"
+        ),
+    ] = None,
+    proxy: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ADDRESS", help="Address of a proxy whose X-Forwarded-For is true; may be repeated."),
+    ] = None,
     allow_foreign_backbones: Annotated[
         bool, typer.Option(help="Accept uploaded models that bring their own ONNX graph.")
     ] = False,
@@ -81,6 +94,9 @@ def serve(
         max_wait_ms=max_wait_ms,
         memory=int(quantity(memory)),
         foreign_backbones=allow_foreign_backbones,
+        proxies=tuple(proxy or ()),
+        access_log=access_log,
+        audit_log=audit_log,
         **limits(limit or ()),
     )
     models.mkdir(parents=True, exist_ok=True)

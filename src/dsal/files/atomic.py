@@ -48,6 +48,22 @@ def atomic_write(path: StrPath) -> Iterator[Path]:
     flush_to_disk(path.parent)  # the rename itself
 
 
+def backup_path(path: Path) -> Path:
+    """Return where :func:`keep_backup` keeps a file."""
+    return path.with_name(f"{path.name}.bak")
+
+
+def keep_backup(path: StrPath) -> None:
+    """Keep a file, if there is one, as ``NAME.bak`` beside it, in place of an earlier one."""
+    path = Path(os.path.realpath(path))
+    if path.is_file():
+        backup_path(path).unlink(missing_ok=True)
+        try:
+            os.link(path, backup_path(path))  # atomic_write replaces the file, so this remains what it is
+        except OSError:  # a file system without links
+            shutil.copy2(path, backup_path(path))
+
+
 def write_text(path: StrPath, text: str) -> None:
     """Write a text file in UTF-8, atomically."""
     with atomic_write(path) as temporary:

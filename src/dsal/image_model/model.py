@@ -20,7 +20,7 @@ from dsal.base.version import __version__
 from dsal.classifier import DSALClassifier
 from dsal.distributed import ALONE, Team
 from dsal.errors import InputError, StaleVersionError
-from dsal.files.atomic import StrPath
+from dsal.files.atomic import StrPath, keep_backup
 from dsal.image_model import model_files
 from dsal.image_model.image_features import BackboneFeatures
 from dsal.image_model.image_predictor import ImagePredictor
@@ -402,9 +402,15 @@ class ImageModel:
         return total_bytes((*self.history, *self.undone))
 
     def save(self, path: StrPath, learning: bool = True) -> None:
-        """Write the model to one file, atomically; with ``learning=False``, omit the state needed to learn more."""
+        """Write the model to one file, atomically; with ``learning=False``, omit the state needed to learn more.
+
+        A file that another version of dsal wrote is kept beside it, as ``NAME.bak``.
+        """
         self._learned.check_taught()
+        if self.version != __version__:
+            keep_backup(path)
         model_files.save(self, path, learning)
+        self.version = __version__
 
     @classmethod
     def load(

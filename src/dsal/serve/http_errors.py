@@ -8,11 +8,12 @@ from dsal.errors import DSALError
 
 
 class Refusal(DSALError):
-    """A refused request: HTTP status, message, and the seconds after which to try again."""
+    """A refused request: HTTP status, message, and the seconds after which to try again, if that may help."""
 
     def __init__(self, status: int, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
-        self.status, self.retry_after = status, retry_after
+        self.status = status
+        self.retry_after = 5 if retry_after is None and status in (429, 503) else retry_after
 
 
 class Unchanged(DSALError):
@@ -31,7 +32,7 @@ class Stopped(Refusal):
     """The server stops before it made a change."""
 
     def __init__(self) -> None:
-        super().__init__(503, "the server is stopping: nothing was changed; send it again", retry_after=5)
+        super().__init__(503, "the server is stopping: nothing was changed; send it again")
 
 
 class Unknown(Refusal):
@@ -39,5 +40,5 @@ class Unknown(Refusal):
 
     def __init__(self) -> None:
         super().__init__(
-            503, "the server is stopping and the outcome is unknown: ask again with the same Idempotency-Key", 5
+            503, "the server is stopping and the outcome is unknown: ask again with the same Idempotency-Key"
         )

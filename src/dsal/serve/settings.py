@@ -15,9 +15,8 @@ from dsal.errors import InputError, UnknownNameError
 MEGABYTE = 2**20
 LIMITS = (  # what --limit can change
     "max_body", "max_small", "max_json_values", "max_bodies", "max_upload", "max_images", "max_pixels", "max_queue",
-    "max_lessons", "max_uploads", "timeout", "idle", "stalled", "stuck", "grace",
+    "max_lessons", "max_uploads", "max_rate", "timeout", "idle", "stalled", "stuck", "grace",
 )  # fmt: skip
-_SECONDS = ("timeout", "idle", "stalled", "stuck", "grace")
 _UNITS = {"": 1, "k": 1000, "kb": 2**10, "mb": 2**20, "gb": 2**30}
 
 
@@ -45,6 +44,7 @@ class Settings:
         max_queue: most images waiting for a prediction.
         max_lessons: most lessons or changes waiting.
         max_uploads: most model files that are uploaded at the same time.
+        max_rate: most requests per second of one client, beyond bursts of ten seconds; 0 for no limit.
         timeout: seconds for a request to arrive, and again for a prediction.
         idle: seconds after which an idle connection is closed.
         stalled: seconds after which a connection is closed whose client reads nothing of its answer.
@@ -52,6 +52,9 @@ class Settings:
         grace: seconds after SIGTERM or Ctrl-C within which the process ends, whatever runs.
         memory: bytes that the process may take; models that are not used leave it.
         foreign_backbones: whether uploaded models may bring their own ONNX graph.
+        proxies: addresses of proxies, which name the client in the last entry of ``X-Forwarded-For``.
+        access_log: file for a line about every request; None for no such file.
+        audit_log: file for a line about every change; by default ``.audit.jsonl`` in the folder of the models.
     """
 
     folder: Path
@@ -73,6 +76,7 @@ class Settings:
     max_queue: int = 512
     max_lessons: int = 16
     max_uploads: int = 2
+    max_rate: float = 0.0
     timeout: float = 60.0
     idle: float = 20.0
     stalled: float = 30.0
@@ -80,11 +84,14 @@ class Settings:
     grace: float = 10.0
     memory: int = 4 * 2**30
     foreign_backbones: bool = False
+    proxies: tuple[str, ...] = ()
+    access_log: Path | None = None
+    audit_log: Path | None = None
 
     def __post_init__(self) -> None:
         """Raise InputError if a value is out of range."""
         for name in ("max_batch", "expansion_size", *LIMITS):
-            least = 1 if isinstance(getattr(self, name), int) else 1e-9
+            least = 0 if name == "max_rate" else 1 if isinstance(getattr(self, name), int) else 1e-9
             if not least <= getattr(self, name) < 2**62:
                 raise InputError(f"{name.replace('_', '-')} must be at least {least:g}, got {getattr(self, name)}")
         if self.memory < 2**29:
@@ -102,6 +109,11 @@ class Settings:
     def on_loopback(self) -> bool:
         """Whether only this machine can reach the server."""
         return is_loopback(self.host)
+
+    @property
+    def pixels(self) -> int:
+        """Most pixels per image: decoding takes at most 12 bytes for each, and a sixth of the memory."""
+        return min(self.max_pixels, self.memory // 72)
 
 
 def is_loopback(host: str) -> bool:
@@ -129,7 +141,7 @@ def limits(given: Iterable[str]) -> dict[str, Any]:
         if setting not in LIMITS:
             raise UnknownNameError("limit", name, [limit.replace("_", "-") for limit in LIMITS])
         amount = quantity(value)
-        found[setting] = amount if setting in _SECONDS else int(amount)
+        found[setting] = type(getattr(Settings, setting))(amount)
     return found
 
 

@@ -12,30 +12,27 @@ from pathlib import Path
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
-import torch
 from safetensors import SafetensorError, safe_open
 
 from dsal.backbones import graphs
 from dsal.backbones.backbone import Backbone
 from dsal.backbones.hub import as_backbone
-from dsal.base.memory import require
-from dsal.errors import FileFormatError, InputError, MemoryNeededError
-from dsal.files.atomic import file_stamp, flush_to_disk, remove_leftovers
+from dsal.errors import FileFormatError, InputError
+from dsal.files.atomic import backup_path, file_stamp, flush_to_disk, remove_leftovers
 from dsal.files.lock import model_lock
 from dsal.image_model import ImageModel
 from dsal.image_model.image_predictor import read_facts
+from dsal.serve.engine.change_keys import forget_notes, keep_notes, kept_notes, note_change, outcome_of
 from dsal.serve.engine.extractor import Extractor
-from dsal.serve.engine.kept_notes import forget_notes, keep_notes, kept_notes
 from dsal.serve.engine.names import model_names, model_path
-from dsal.serve.engine.shelf import Shelf, Stamp
-from dsal.serve.engine.snapshot import Snapshot
+from dsal.serve.engine.records import Journal
+from dsal.serve.engine.snapshots import Shelf, Snapshot
 from dsal.serve.http_errors import Refusal
 from dsal.serve.settings import Settings
 
 Outcome: TypeAlias = "dict[str, Any]"
-KEYS = "changes"  # name of the note that holds the keys of changes, newest last
-MOST_KEYS = 200
-_MAX_LEARNERS = 2  # models held in memory with their learning state
+_READING = 3  # bytes of memory for each byte of a file that is read
+_LEARNING = 6  # bytes of memory for each byte of a stream's triangle, while a lesson is learned
 
 
 class Library:
@@ -49,8 +46,8 @@ class Library:
         self.settings = settings
         self.folder = settings.folder
         self.shelf = Shelf(settings.memory)
+        self.journal = Journal(settings.audit_log or settings.folder / ".audit.jsonl")
         self._writing: str | None = None  # the model being written, whose file may be newer than its snapshot
-        self._learners: dict[str, tuple[Stamp, ImageModel]] = {}  # only for the writing thread; newest last
         self._extractors: WeakValueDictionary[str, Extractor] = WeakValueDictionary()  # as long as a model needs them
         self._new: Extractor | None = None
         self._loading, self._sharing = threading.Lock(), threading.Lock()
@@ -66,11 +63,16 @@ class Library:
         for name in names:
             path = model_path(self.folder, name)
             with suppress(FileNotFoundError):  # deleted since it was listed
-                status = path.stat()
-                listed.append(
-                    {"name": name, "bytes": status.st_size, "modified": status.st_mtime, "classes": _labels(path)}
-                )
+                status, classes = path.stat(), _header(path)["classes"]
+                listed.append({"name": name, "bytes": status.st_size, "modified": status.st_mtime, "classes": classes})
         return listed
+
+    def version(self, name: str) -> str | None:
+        """Return the version of a model as last written (see ``ImageModel.version_id``); None if there is no model."""
+        path = model_path(self.folder, name)
+        if (held := self.held(name)) is not None:
+            return str(held.facts["version"])
+        return _header(path)["version"] if path.is_file() else None
 
     def snapshot(self, name: str) -> Snapshot:
         """Return the model as last written, by this or another process. May take seconds: not for the event loop."""
@@ -94,7 +96,7 @@ class Library:
 
         While this process writes the file, return the previous snapshot, so that nobody waits for a lesson.
         """
-        stamp, snapshot = self.shelf.get(name)
+        stamp, snapshot = self.shelf.get(Snapshot, name)
         if stamp is None or self._writing == name:
             return snapshot
         return snapshot if stamp == file_stamp(model_path(self.folder, name)) else None
@@ -124,28 +126,26 @@ class Library:
         path = model_path(self.folder, name)
         with model_lock(path):
             model = self._learner(name, path, create)
-            made = _find_entry(model.notes, key)
+            made = outcome_of(model.notes, key, digest)
             if made is not None:
-                if made["digest"] != digest:
-                    raise Refusal(422, "this Idempotency-Key was used for another change: use a new one")
-                return {**made["outcome"], "repeated": True}
-            outcome = action(model)
+                return {**made, "repeated": True}
+            with self.shelf.room(_LEARNING * 8 * model.classifier.expansion_size**2, "this change"):
+                outcome = action(model)
             if key is not None:
-                made = {"key": key, "digest": digest, "outcome": outcome}
-                model.notes[KEYS] = [*_entries(model.notes), made][-MOST_KEYS:]
+                note_change(model, key, digest, outcome)
             if model.classes:
                 self._write(name, path, model)
             else:  # the first lesson was undone
-                if _entries(model.notes):
-                    keep_notes(path, {KEYS: _entries(model.notes)})
+                keep_notes(path, model.notes)
                 self._unlink(name, path)
+            what = outcome.get("changed") or (model.history[0].change if model.history else "changed")
+            self.journal.write(model=name, change=what, version=model.version_id)
             return outcome
 
     def outcome(self, name: str, key: str) -> Outcome | None:
         """Return the outcome of the change with this key; None if it was not made."""
         path = model_path(self.folder, name)
-        made = _find_entry(self.snapshot(name).notes if path.exists() else kept_notes(path), key)
-        return None if made is None else made["outcome"]
+        return outcome_of(self.snapshot(name).notes if path.exists() else kept_notes(path), key)
 
     def check(self, upload: Path) -> None:
         """Check an uploaded file like any model file; nothing of it stays in memory."""
@@ -164,6 +164,7 @@ class Library:
                 raise Refusal(409, f"there is already a model {name!r}")
             os.replace(upload, path)
             flush_to_disk(path.parent)
+            self.journal.write(model=name, change="uploaded", version=_header(path)["version"])
 
     def remove(self, name: str) -> None:
         """Delete a model."""
@@ -171,8 +172,11 @@ class Library:
         with model_lock(path):
             if not path.exists():
                 raise Refusal(404, f"there is no model {name!r}")
+            version = _header(path)["version"]
             self._unlink(name, path)
             forget_notes(path)
+            backup_path(path).unlink(missing_ok=True)
+            self.journal.write(model=name, change="deleted", version=version)
 
     def tidy(self) -> None:
         """Remove partly written files that a killed server left behind."""
@@ -183,30 +187,29 @@ class Library:
     def _learner(self, name: str, path: Path, create: bool) -> ImageModel:
         """Return the model with its learning state, as it is on disk now; the caller holds its lock."""
         stamp = file_stamp(path)
-        held, model = self._learners.pop(name, (None, None))
         if stamp is None:
             if not create:
                 raise Refusal(404, f"there is no model {name!r}")
             model = ImageModel(self.extractor(name).backbone, expansion_size=self.settings.expansion_size)
             model.notes = kept_notes(path)
             return model
-        if model is None or held != stamp:
-            model, _ = self._load(path)
+        held, found = self.shelf.get(ImageModel, name)
+        model = found if found is not None and held == stamp else self._load(path)[0]
         model.backbone = self._shared(model.backbone).backbone  # the one that is in use now
         if not model.learns_on:
             raise Refusal(409, f"the model {name!r} was saved without its learning part: it can only predict")
-        self._hold(name, stamp, model)
+        self.shelf.put(name, stamp, model)
         return model
 
     def _write(self, name: str, path: Path, model: ImageModel) -> None:
-        self._learners.pop(name, None)  # if writing fails, the file counts
+        self.shelf.drop(name, ImageModel)  # if writing fails, the file counts
         self._writing = name
         try:
             model.save(path)
             forget_notes(path)
             stamp = file_stamp(path)
             if stamp is not None:
-                self._hold(name, stamp, model)
+                self.shelf.put(name, stamp, model)
                 self.shelf.put(name, stamp, Snapshot.of(model, self._shared(model.backbone)))
         finally:
             self._writing = None
@@ -216,13 +219,7 @@ class Library:
     def _unlink(self, name: str, path: Path) -> None:
         path.unlink()
         flush_to_disk(path.parent)
-        self._learners.pop(name, None)
         self.shelf.drop(name)
-
-    def _hold(self, name: str, stamp: Stamp, model: ImageModel) -> None:
-        self._learners[name] = stamp, model
-        for oldest in list(self._learners)[:-_MAX_LEARNERS]:
-            del self._learners[oldest]
 
     def _load(self, path: Path) -> tuple[ImageModel, Extractor]:
         model = self._read(path)
@@ -231,13 +228,8 @@ class Library:
         return model, extractor
 
     def _read(self, path: Path) -> ImageModel:
-        needed = 3 * path.stat().st_size
-        require(needed, torch.device("cpu"), f"reading {path.name}")
-        if needed > self.settings.memory:
-            raise MemoryNeededError(
-                f"reading this model takes {needed / 1e9:.1f} GB: start the server with more --memory"
-            )
-        model = ImageModel.load(path)
+        with self.shelf.room(_READING * path.stat().st_size, f"reading {path.name}"):
+            model = ImageModel.load(path)
         if not model.classes:
             raise FileFormatError("this model has no classes, so it cannot be served")
         if not all(isinstance(label, str) for label in model.classes):
@@ -263,29 +255,14 @@ def check_label(model: ImageModel, label: str) -> None:
         raise InputError(f"there is no class {label!r}")
 
 
-def _entries(notes: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the changes with a key, oldest first; a file from elsewhere may contain anything there."""
-    entries = notes.get(KEYS)
-    if not isinstance(entries, list):
-        return []
-    wanted = {"key": str, "digest": str, "outcome": dict}
-    return [
-        entry
-        for entry in entries
-        if isinstance(entry, dict) and all(isinstance(entry.get(name), kind) for name, kind in wanted.items())
-    ]
-
-
-def _find_entry(notes: dict[str, Any], key: str | None) -> dict[str, Any] | None:
-    """Return the change with this key; None if there is none."""
-    return next((entry for entry in _entries(notes) if entry["key"] == key), None)
-
-
-def _labels(path: Path) -> list[str]:
-    """Return the class names in the header of a model file; none if it cannot be read."""
+def _header(path: Path) -> dict[str, Any]:
+    """Return version and class names from the header of a model file; nothing if it cannot be read."""
     try:
         with safe_open(path, framework="numpy") as file:
             meta = json.loads(json.loads(file.metadata()["dsal"])["meta"])
-            return [str(label) for label in meta["classifier"]["classes"]]
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError):
-        return []
+            return {
+                "version": str(meta["version_id"]),
+                "classes": [str(label) for label in meta["classifier"]["classes"]],
+            }
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, RecursionError):
+        return {"version": None, "classes": []}

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsal.data.images.decode import Pixels
-from dsal.serve.engine.decoding import ImageFiles
+from dsal.serve.engine.extractor import ImageFiles
 from dsal.serve.http_errors import Refusal
 
 Features: TypeAlias = NDArray[np.float32]
@@ -99,7 +99,7 @@ class Runner:
         piece = _Piece(extract, score, images, time.monotonic(), urgent)
         with self._changed:
             if self._stopped:
-                raise Refusal(503, "the server is shutting down", retry_after=5)
+                raise Refusal(503, "the server is shutting down")
             if urgent:
                 if self._waiting + len(images) > self.max_queue:
                     raise Refusal(

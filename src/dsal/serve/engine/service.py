@@ -22,12 +22,11 @@ from dsal.data.images.decode import Pixels
 from dsal.image_model import ImageModel
 from dsal.image_model.predictor import Predictor, Scores
 from dsal.image_model.sources import content_keys
-from dsal.serve.engine.decoding import ImageFiles
-from dsal.serve.engine.extractor import Extractor
+from dsal.serve.engine.extractor import Extractor, ImageFiles
 from dsal.serve.engine.library import Library, Outcome
-from dsal.serve.engine.prometheus import Metrics
+from dsal.serve.engine.records import Metrics
 from dsal.serve.engine.runner import Features, Rows, Runner, Score
-from dsal.serve.engine.snapshot import Snapshot
+from dsal.serve.engine.snapshots import Snapshot
 from dsal.serve.engine.writer import Writer
 from dsal.serve.http_errors import Cancelled, Refusal, Stopped, Unchanged, Unknown
 from dsal.serve.settings import Settings
@@ -97,6 +96,7 @@ class Service:
             lesson.cancelled = True
         self.runner.close()
         self.writer.close()
+        self.library.journal.close()
 
     async def snapshot(self, name: str) -> Snapshot:
         """Return the current snapshot of a model."""
@@ -113,7 +113,7 @@ class Service:
                 score = snapshot.predictor.scores
                 columns, rows, broken = await self._run(snapshot.extractor, score, images, skip_broken)
         except TimeoutError as error:
-            raise Refusal(503, f"no answer within {seconds:g} s: try again later", 5) from error
+            raise Refusal(503, f"no answer within {seconds:g} s: try again later") from error
         return ScoredImages(snapshot.predictor, rows, Scores(*columns), broken)
 
     async def learn(
@@ -122,7 +122,7 @@ class Service:
         """Teach a model; when this returns, the lesson is on disk."""
         digest = _digest(*labels, *images, b"skip" if skip_broken else b"stop")
         if len(self.lessons) >= self.settings.max_lessons:
-            raise Refusal(429, f"{len(self.lessons)} lessons are already waiting: try again later", retry_after=5)
+            raise Refusal(429, f"{len(self.lessons)} lessons are already waiting: try again later")
         handle = name, key or f"#{digest}{time.monotonic_ns()}"
         if handle in self.lessons:
             raise Refusal(409, "the lesson with this Idempotency-Key is in progress: try again for its outcome", 1)
@@ -159,14 +159,14 @@ class Service:
     async def ready(self) -> None:
         """Raise Refusal if the server cannot do its work now."""
         if self.draining:
-            raise Refusal(503, "the server is stopping", retry_after=5)
+            raise Refusal(503, "the server is stopping")
         if self.writer.busy_seconds() > self.settings.stuck:
             raise Refusal(503, f"a change has been running for {self.writer.busy_seconds():.0f} s", retry_after=30)
         try:
             with anyio.fail_after(2):
                 await to_thread.run_sync(_write_test, self.library.folder, limiter=self._probes, abandon_on_cancel=True)
         except (OSError, TimeoutError, anyio.WouldBlock) as error:
-            raise Refusal(503, f"the model folder cannot be written: {error}", retry_after=5) from error
+            raise Refusal(503, f"the model folder cannot be written: {error}") from error
 
     async def _learn(
         self,
@@ -192,7 +192,7 @@ class Service:
             if lesson.cancelled:
                 raise Cancelled
             if model.backbone is not extractor.backbone or not rows:
-                raise Refusal(409, f"the model {name!r} was replaced in the meantime: send the lesson again")
+                raise Refusal(409, f"the model {name!r} was replaced in the meantime: send the lesson again", 1)
             lesson.stage = "learning"
             given, given_keys = [labels[row] for row in rows], [keys[row] for row in rows]
             new = model.seen.plan(given_keys, given).new
@@ -269,7 +269,7 @@ class Service:
     ) -> Pixels | ImageFiles:
         if isinstance(images, np.ndarray):
             return images
-        return ImageFiles(images, first, card, self.settings.max_pixels, skip_broken)
+        return ImageFiles(images, first, card, self.settings.pixels, skip_broken)
 
 
 def _unscored(features: Features) -> Rows:

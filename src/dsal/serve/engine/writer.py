@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from contextvars import copy_context
 from typing import Any, TypeVar
 
 from dsal.errors import ModelBusyError
@@ -47,7 +48,7 @@ class Writer:
             Refusal: too many changes wait, or another program keeps the model locked.
         """
         if self.waiting >= self.most:
-            raise Refusal(429, f"{self.waiting} changes are already waiting: try again later", retry_after=5)
+            raise Refusal(429, f"{self.waiting} changes are already waiting: try again later")
         self.waiting += 1
         until = time.monotonic() + _LOCK_SECONDS
         try:
@@ -76,7 +77,7 @@ class Writer:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     async def _once(self, function: Callable[..., T], *arguments: Any) -> T:
-        future: Future[T] = self._pool.submit(self._timed, function, *arguments)
+        future: Future[T] = self._pool.submit(copy_context().run, self._timed, function, *arguments)
         answer = asyncio.wrap_future(future)
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody is left to ask
         try:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
-from pydantic import BaseModel
+from pydantic import AfterValidator
 
 from dsal.base.version import __version__
 from dsal.image_model import ImageModel
@@ -16,7 +17,6 @@ from dsal.image_model.outcomes import THRESHOLD
 from dsal.serve.engine.library import Outcome, check_label
 from dsal.serve.engine.names import class_label, model_path
 from dsal.serve.engine.service import ScoredImages, Service
-from dsal.serve.engine.version_tag import check_version, version_tag
 from dsal.serve.http import schemas
 from dsal.serve.http.bodies import Bodies, decode_base64, form_files, form_texts
 from dsal.serve.http_errors import Refusal
@@ -25,21 +25,17 @@ Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_le
 Match = Annotated[
     str | None,
     Header(alias="If-Match", max_length=200, description="The version the change is meant for; another gives 412."),
+    AfterValidator(lambda tag: None if tag is None or tag.strip() == "*" else tag.strip().strip('"')),
 ]
 SkipBroken = Annotated[bool, Query(description="Skip images that cannot be read, and report which.")]
-_BYTES = {"type": "string", "format": "binary"}
-_FAILURES: dict[int | str, dict[str, Any]] = {
-    "4XX": {"model": schemas.Failure, "description": "Refused; nothing has changed."},
-    503: {"model": schemas.Failure, "description": "Temporarily unavailable; see Retry-After."},
-}
 
 
 def api_routes(service: Service, bodies: Bodies) -> APIRouter:
     """Return the routes under ``/api``."""
-    router = APIRouter(prefix="/api/models", responses=_FAILURES)
+    router = APIRouter(prefix="/api/models", responses=schemas.FAILURES)
     settings, library = service.settings, service.library
 
-    @router.post("/{name}/predict", openapi_extra=_body(labelled=False), response_model=schemas.Predictions)
+    @router.post("/{name}/predict", openapi_extra=_with_images(labelled=False), response_model=schemas.Predictions)
     async def predict(
         name: str,
         request: Request,
@@ -58,7 +54,7 @@ def api_routes(service: Service, bodies: Bodies) -> APIRouter:
         text = await bodies.off_loop(size, _predictions, name, len(images), found, top_k, threshold)
         return Response(text, media_type="application/json")
 
-    @router.post("/{name}/learn", openapi_extra=_body(labelled=True))
+    @router.post("/{name}/learn", openapi_extra=_with_images(labelled=True))
     async def learn(
         name: str, request: Request, key: Key = None, skip_broken: SkipBroken = False
     ) -> schemas.LessonOutcome:
@@ -76,23 +72,22 @@ def api_routes(service: Service, bodies: Bodies) -> APIRouter:
         """List the models in the folder."""
         return schemas.Models(
             models=[schemas.Listed(**listed) for listed in library.listing()],
-            limits={name: getattr(settings, name) for name in ("max_body", "max_images", "max_pixels", "max_upload")},
+            limits={name: getattr(settings, name) for name in ("max_body", "max_images", "max_upload")}
+            | {"max_pixels": settings.pixels},
             version=__version__,
         )
 
     @router.get("/{name}/info")
     async def info(name: str, response: Response) -> schemas.Info:
         """Return the classes with their numbers of images, sizes, and leave-one-out results; the version as ETag."""
-        path = model_path(library.folder, name)
-        version = version_tag(path)  # before the facts: if they are newer, the next change is refused, not misled
         facts = (await service.snapshot(name)).facts
-        response.headers["ETag"] = f'"{version}"'
-        return schemas.Info(name=name, bytes=path.stat().st_size, version=version or "", **facts)
+        response.headers["ETag"] = f'"{facts["version"]}"'
+        return schemas.Info(name=name, bytes=model_path(library.folder, name).stat().st_size, **facts)
 
     @router.get("/{name}/version")
     def version(name: str) -> schemas.Version:
-        """Return the version of a model; it changes with every change, by whichever program."""
-        return schemas.Version(version=version_tag(model_path(library.folder, name)))
+        """Return the version of a model: every change by anybody sets a new one, and undo returns to old ones."""
+        return schemas.Version(version=library.version(name))
 
     @router.get("/{name}/lessons/{key}")
     async def lesson(name: str, key: str) -> schemas.LessonState:
@@ -118,74 +113,66 @@ def api_routes(service: Service, bodies: Bodies) -> APIRouter:
         under_way.cancelled = True
         return schemas.LessonState(state="cancelled", done=under_way.done, total=under_way.total)
 
-    @router.post("/{name}/rename", openapi_extra=_document(schemas.Rename))
+    async def changed(
+        name: str, key: str | None, match: str | None, what: str, action: Callable[[ImageModel], str]
+    ) -> schemas.Changed:
+        def checked(model: ImageModel) -> Outcome:
+            model.check_version(match)
+            return {"changed": action(model)}
+
+        return schemas.Changed(**await service.change(name, key, what, checked))
+
+    @router.post("/{name}/rename", openapi_extra=schemas.body(json=schemas.Rename.model_json_schema()))
     async def rename(name: str, request: Request, key: Key = None, match: Match = None) -> schemas.Changed:
         """Rename a class."""
         change = await bodies.document(request, schemas.Rename)
         old, new = change.old, class_label(change.new)
 
-        def action(model: ImageModel) -> Outcome:
-            check_version(model_path(library.folder, name), model, match)
+        def action(model: ImageModel) -> str:
             check_label(model, old)
             model.rename(old, new)
-            return {"changed": f"renamed {old!r} to {new!r}"}
+            return f"renamed {old!r} to {new!r}"
 
-        return schemas.Changed(**await service.change(name, key, json.dumps(["rename", old, new]), action))
+        return await changed(name, key, match, json.dumps(["rename", old, new]), action)
 
-    @router.post("/{name}/drop", openapi_extra=_document(schemas.Drop))
+    @router.post("/{name}/drop", openapi_extra=schemas.body(json=schemas.Drop.model_json_schema()))
     async def drop(name: str, request: Request, key: Key = None, match: Match = None) -> schemas.Changed:
         """Remove a class: it is no longer predicted."""
         label = (await bodies.document(request, schemas.Drop)).label
 
-        def action(model: ImageModel) -> Outcome:
-            check_version(model_path(library.folder, name), model, match)
+        def action(model: ImageModel) -> str:
             check_label(model, label)
             model.drop(label)
-            return {"changed": f"dropped {label!r}"}
+            return f"dropped {label!r}"
 
-        return schemas.Changed(**await service.change(name, key, json.dumps(["drop", label]), action))
+        return await changed(name, key, match, json.dumps(["drop", label]), action)
 
     @router.post("/{name}/undo")
     async def undo(name: str, key: Key = None, match: Match = None) -> schemas.Changed:
         """Undo the last change of the model; with If-Match, only if it is the change the client has seen."""
 
-        def action(model: ImageModel) -> Outcome:
-            check_version(model_path(library.folder, name), model, match)
+        def action(model: ImageModel) -> str:
             notes = model.notes
             undone = model.undo()
             model.notes = notes  # an undone lesson that is sent again must not be learned again
-            return {"changed": f"undone: {undone}"}
+            return f"undone: {undone}"
 
-        return schemas.Changed(**await service.change(name, key, "undo", action))
+        return await changed(name, key, match, "undo", action)
 
     return router
 
 
-def _body(labelled: bool) -> dict[str, Any]:
+def _with_images(labelled: bool) -> dict[str, Any]:
     """Return the OpenAPI description of a request body with images."""
-    form: dict[str, Any] = {"images": {"type": "array", "items": _BYTES, "minItems": 1}}
-    plain: dict[str, Any] = {
-        "images": {"type": "array", "items": {"type": "string", "contentEncoding": "base64"}, "minItems": 1}
-    }
-    if labelled:
-        labels = {
-            "type": "array",
-            "items": {"type": "string"},
-            "minItems": 1,
-            "description": "One class name per image, or one for all images.",
-        }
-        form["labels"] = plain["labels"] = labels
-    required = list(form)
-    content = {
-        "multipart/form-data": {"schema": {"type": "object", "properties": form, "required": required}},
-        "application/json": {"schema": {"type": "object", "properties": plain, "required": required}},
-    }
-    return {"requestBody": {"required": True, "content": content}}
 
+    def array(**items: str) -> dict[str, Any]:
+        return {"type": "array", "items": {"type": "string", **items}, "minItems": 1}
 
-def _document(kind: type[BaseModel]) -> dict[str, Any]:
-    """Return the OpenAPI description of a request body in JSON."""
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": kind.model_json_schema()}}}}
+    more = (
+        {"labels": {**array(), "description": "One class name per image, or one for all images."}} if labelled else {}
+    )
+    form, plain = array(format="binary"), array(contentEncoding="base64")
+    return schemas.body(form=schemas.fields(images=form, **more), json=schemas.fields(images=plain, **more))
 
 
 async def _images(bodies: Bodies, request: Request, labelled: bool) -> tuple[list[bytes], list[str]]:

@@ -5,26 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from math import ceil
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import FileResponse, JSONResponse
+from starlette.responses import FileResponse
 from starlette.staticfiles import StaticFiles
 
 from dsal.base.version import __version__
-from dsal.errors import FileFormatError, InputError, MemoryNeededError
-from dsal.serve.engine.prometheus import CONTENT_TYPE
+from dsal.serve.engine.records import CONTENT_TYPE
 from dsal.serve.engine.service import Service
 from dsal.serve.http.api import api_routes
 from dsal.serve.http.bodies import Bodies
-from dsal.serve.http.guard import Guard
+from dsal.serve.http.guard import EXPECTED, Guard, failure, refused
 from dsal.serve.http.open_inference import inference_routes
 from dsal.serve.http.transfer import transfer_routes
-from dsal.serve.http_errors import Refusal
 from dsal.serve.settings import Settings
 
 PAGE = Path(__file__).parents[1] / "page"
@@ -84,40 +81,18 @@ def _add_error_handlers(app: FastAPI) -> None:
     """Answer every error with ``{"error": "one sentence"}``."""
 
     async def failed(request: Request, error: Exception) -> Response:
-        return _failure(error)
+        return failure(error)
 
-    for kind in (Refusal, InputError, FileFormatError, MemoryNeededError, OSError):
+    for kind in EXPECTED:
         app.add_exception_handler(kind, failed)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         where = " ".join(map(str, first["loc"][1:])) or "the body"
-        return _error(422, f"{where}: {first['msg']}")
+        return refused(422, f"{where}: {first['msg']}")
 
     @app.exception_handler(HTTPException)
     async def unknown(request: Request, error: HTTPException) -> Response:
         messages = {404: f"nothing found at {request.url.path[:100]}", 405: f"{request.method} is not allowed here"}
-        return _error(error.status_code, messages.get(error.status_code, str(error.detail)), headers=error.headers)
-
-
-def _failure(error: Exception) -> Response:
-    """Return the response for an error that is expected; raise any other."""
-    if isinstance(error, Refusal):
-        return _error(error.status, str(error), error.retry_after)
-    if isinstance(error, InputError | FileFormatError):
-        return _error(422, str(error))
-    if isinstance(error, MemoryNeededError):
-        return _error(503, str(error), 60)
-    if isinstance(error, OSError):
-        return _error(507, f"the model could not be written: {error.strerror or error}")
-    raise error
-
-
-def _error(status: int, message: str, retry_after: float | None = None, headers: Any = None) -> Response:
-    headers = dict(headers or {})
-    if retry_after is not None:
-        headers["Retry-After"] = str(ceil(retry_after))
-    if status in (408, 413):
-        headers["Connection"] = "close"  # the rest of the body is not worth reading
-    return JSONResponse({"error": message}, status, headers)
+        return refused(error.status_code, messages.get(error.status_code, str(error.detail)), headers=error.headers)

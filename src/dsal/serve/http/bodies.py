@@ -44,7 +44,7 @@ class Bodies:
         """Return the body of a request; its limit is that of its route, and low for routes that need none."""
         settings, end = self.settings, scope["path"].rpartition("/")[2]
         if scope["method"] == "PUT" and end == "file":
-            return Incoming(self, scope, receive, settings.max_upload, kept=False)
+            return Incoming(self, scope, receive, min(settings.max_upload, settings.memory // 3), kept=False)
         with_images = scope["method"] == "POST" and end in _WITH_IMAGES
         return Incoming(self, scope, receive, settings.max_body if with_images else settings.max_small, kept=True)
 
@@ -102,7 +102,7 @@ class Incoming:
 
     def __init__(self, bodies: Bodies, scope: Scope, receive: Receive, limit: int, kept: bool) -> None:
         self._bodies, self._receive, self._limit, self._kept = bodies, receive, limit, kept
-        self._size, self._complete = 0, False
+        self.size, self._complete = 0, False
         self._headers, self._declared = Headers(scope=scope), declared(scope)
         self._until = time.monotonic() + bodies.settings.timeout * max(1.0, self._declared / (64 * MEGABYTE))
 
@@ -125,8 +125,8 @@ class Incoming:
         if message["type"] == "http.disconnect":
             raise Refusal(408, "the client disconnected")
         size, self._complete = len(message.get("body", b"")), not message.get("more_body", False)
-        self._size += size
-        if self._size > self._limit:
+        self.size += size
+        if self.size > self._limit:
             raise self._too_large()
         if self._kept:
             self._bodies.held += size
@@ -137,7 +137,7 @@ class Incoming:
     def release(self) -> None:
         """The request is answered: nothing of its body is in memory."""
         if self._kept:
-            self._bodies.held -= self._size
+            self._bodies.held -= self.size
 
     def _too_large(self) -> Refusal:
         limit = f"{self._limit // MEGABYTE} MB" if self._limit >= MEGABYTE else f"{self._limit // 1024} kB"

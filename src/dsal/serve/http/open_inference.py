@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dsal.base.version import __version__
 from dsal.serve.engine.names import model_path
 from dsal.serve.engine.service import ScoredImages, Service
-from dsal.serve.engine.snapshot import Snapshot
+from dsal.serve.engine.snapshots import Snapshot
 from dsal.serve.http import schemas
 from dsal.serve.http.bodies import Bodies
 from dsal.serve.http_errors import Refusal
@@ -21,18 +21,22 @@ from dsal.serve.http_errors import Refusal
 _LENGTH = "Inference-Header-Content-Length"
 _MOST_ID = 1000  # characters of a request's own id that are sent back
 _OUTPUTS = ("label", "probabilities", "novelty", "logits")
-_FAILURES: dict[int | str, dict[str, Any]] = {
-    "4XX": {"model": schemas.Failure, "description": "Refused."},
-    503: {"model": schemas.Failure, "description": "Temporarily unavailable; see Retry-After."},
+_INTEGERS = {"type": "array", "items": {"type": "integer"}}
+_TENSOR = schemas.fields(name={"const": "images"}, datatype={"const": "UINT8"}, shape=_INTEGERS)
+_TENSOR["properties"]["data"] = _INTEGERS  # or raw bytes after the JSON
+_INFERENCE = schemas.fields(inputs={"type": "array", "minItems": 1, "maxItems": 1, "items": _TENSOR})
+_INFERENCE["properties"] |= {
+    "id": {"type": "string"},
+    "outputs": {"type": "array", "items": {"type": "object", "properties": {"name": {"enum": list(_OUTPUTS)}}}},
 }
 
 
 def inference_routes(service: Service, bodies: Bodies) -> APIRouter:
     """Return the routes under ``/v2``."""
-    router = APIRouter(prefix="/v2", responses=_FAILURES)
+    router = APIRouter(prefix="/v2", responses=schemas.FAILURES)
     library = service.library
 
-    @router.post("/models/{name}/infer", openapi_extra=_BODY)
+    @router.post("/models/{name}/infer", openapi_extra=schemas.body(json=_INFERENCE))
     async def infer(name: str, request: Request) -> Response:
         """Score decoded images: input ``images``, UINT8 (n, c, size, size), cropped and resized."""
         model_path(library.folder, name)
@@ -195,40 +199,3 @@ def _numbers(row: Any) -> str:
 def _length_prefixed(text: str) -> bytes:
     data = text.encode()
     return len(data).to_bytes(4, "little") + data
-
-
-_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {
-                    "type": "object",
-                    "required": ["inputs"],
-                    "properties": {
-                        "id": {"type": "string"},
-                        "inputs": {
-                            "type": "array",
-                            "minItems": 1,
-                            "maxItems": 1,
-                            "items": {
-                                "type": "object",
-                                "required": ["name", "datatype", "shape"],
-                                "properties": {
-                                    "name": {"const": "images"},
-                                    "datatype": {"const": "UINT8"},
-                                    "shape": {"type": "array", "items": {"type": "integer"}},
-                                    "data": {"type": "array", "items": {"type": "integer"}},
-                                },
-                            },
-                        },
-                        "outputs": {
-                            "type": "array",
-                            "items": {"type": "object", "properties": {"name": {"enum": list(_OUTPUTS)}}},
-                        },
-                    },
-                }
-            }
-        },
-    }
-}

@@ -13,6 +13,12 @@ class Failure(BaseModel):
     error: str
 
 
+FAILURES: dict[int | str, dict[str, Any]] = {
+    "4XX": {"model": Failure, "description": "Refused; nothing has changed."},
+    503: {"model": Failure, "description": "Temporarily unavailable; see Retry-After."},
+}
+
+
 class Ranked(BaseModel):
     """A class and its probability."""
 
@@ -142,3 +148,14 @@ class Drop(BaseModel):
     """A class to remove."""
 
     label: str = Field(max_length=1000)
+
+
+def body(**content: dict[str, Any]) -> dict[str, Any]:
+    """Return the description of a body that its route reads itself: schemas by kind of content."""
+    kinds = {"json": "application/json", "form": "multipart/form-data"}
+    return {"requestBody": {"required": True, "content": {kinds[kind]: {"schema": content[kind]} for kind in content}}}
+
+
+def fields(**properties: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of an object that must have these properties."""
+    return {"type": "object", "properties": properties, "required": list(properties)}

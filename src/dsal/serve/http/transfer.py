@@ -14,29 +14,23 @@ from io import FileIO
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 from fastapi import APIRouter, Query, Request, Response
 from starlette.responses import StreamingResponse
 
-from dsal.base.memory import require
 from dsal.errors import DSALError
 from dsal.serve.engine.names import model_path
 from dsal.serve.engine.service import Service
 from dsal.serve.http import schemas
-from dsal.serve.http.bodies import Bodies, declared
+from dsal.serve.http.bodies import Bodies
 from dsal.serve.http_errors import Refusal
 from dsal.serve.settings import MEGABYTE
 
 _FILE: dict[str, Any] = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
-_FAILURES: dict[int | str, dict[str, Any]] = {
-    "4XX": {"model": schemas.Failure, "description": "Refused; nothing has changed."},
-    503: {"model": schemas.Failure, "description": "Temporarily unavailable; see Retry-After."},
-}
 
 
 def transfer_routes(service: Service, bodies: Bodies) -> APIRouter:
     """Return the routes for model files."""
-    router = APIRouter(prefix="/api/models", responses=_FAILURES)
+    router = APIRouter(prefix="/api/models", responses=schemas.FAILURES)
     library, one_export, uploads = service.library, asyncio.Semaphore(1), 0
 
     @router.get("/{name}/file", response_class=Response, responses={200: _FILE})
@@ -55,7 +49,6 @@ def transfer_routes(service: Service, bodies: Bodies) -> APIRouter:
         if uploads >= service.settings.max_uploads:
             raise Refusal(429, f"{uploads} models are already being uploaded: try again later", retry_after=10)
         target = library.folder / f".upload-{secrets.token_hex(8)}.tmp"
-        require(3 * declared(request.scope), torch.device("cpu"), "this model")
         uploads += 1
         try:
             with target.open("wb") as file:

@@ -1,13 +1,40 @@
-"""Metrics for Prometheus: requests, latency, queue, batches, lessons, memory."""
+"""What the server records: metrics for Prometheus, and JSON lines about requests and changes."""
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Callable
+from contextvars import ContextVar
+from datetime import datetime, timezone
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_JOURNAL_BYTES = 50 * 2**20  # then a new file begins, and the last but one is removed
+
+client: ContextVar[str] = ContextVar("client", default="local")
+"""Address of the client whose request is being answered."""
+
+
+class Journal:
+    """JSON lines in a file; at 50 MB it is renamed to ``FILE.1``, and a new one begins."""
+
+    def __init__(self, path: Path) -> None:
+        self._handler = RotatingFileHandler(path, maxBytes=_JOURNAL_BYTES, backupCount=1, encoding="utf-8", delay=True)
+
+    def write(self, **facts: object) -> None:
+        """Add a line: the time, the client, and these facts. If it cannot be written, say so on stderr and go on."""
+        now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        line = json.dumps({"time": now, "client": client.get(), **facts})
+        self._handler.handle(logging.makeLogRecord({"msg": line}))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._handler.close()
 
 
 class Metrics:

@@ -1,0 +1,43 @@
+"""The command line of the attack."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from benchmarks.attack.served import record
+
+
+def main() -> None:
+    """Run one part and add its results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("part", choices=("hostile", "kills", "mutations", "many"))
+    parser.add_argument("--fraction", type=float, default=1.0, help="of the requests, kills, files or models")
+    parser.add_argument("--memory", default="2GB", help="budget of the server, for hostile and many")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/attack.json"))
+    options = parser.parse_args()
+
+    def of(count: int) -> int:
+        return max(round(options.fraction * count), 1)
+
+    if options.part == "hostile":
+        from benchmarks.attack.hostile import hostile
+
+        found = hostile(of(2000), options.memory, alone=60 * options.fraction)
+    elif options.part == "kills":
+        from benchmarks.attack.kills import kills
+
+        found = kills(of(200), of(100))
+    elif options.part == "mutations":
+        from benchmarks.attack.mutations import mutations
+
+        found = mutations(of(10_000), graphs=of(300))
+    else:
+        from benchmarks.attack.many import many
+
+        found = many(of(1000), options.memory)
+    record(options.out, options.part, found)
+
+
+if __name__ == "__main__":
+    main()
