@@ -35,8 +35,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from dsal.data.images.crop_readers import Readers
-from dsal.data.images.crops import random_box
+from dsal.data.images.crop_readers import Readers, random_box
 from dsal.data.images.image_files import FileData
 from dsal.data.sets.class_folders import list_classes
 from dsal.protocol.provenance import environment

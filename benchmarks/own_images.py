@@ -118,7 +118,7 @@ def reading(paths: tuple[Path, ...], name: str) -> Iterator[tuple[float, float, 
     graph = graph_of(backbone, WORTH_CONVERTING)
     if graph is None:
         raise SystemExit("this backbone does not run in ONNX Runtime here: pip install 'dsal-learn[lite]'")
-    decoded = [batch.images for batch in decode_batches(paths, backbone.card.size, batch_size=8)]
+    decoded = list(decode_batches(paths, backbone.card.size, batch_size=8))
     bare = onnxruntime.InferenceSession(str(cached_path(backbone.fingerprint())), providers=["CPUExecutionProvider"])
     bare.run(["features"], {"images": decoded[0]})  # warm up
     BackboneFeatures(backbone).collect(paths[:16])

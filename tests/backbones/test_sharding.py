@@ -12,8 +12,8 @@ from dsal.backbones import Backbone
 from dsal.backbones.extraction import extract_dataset
 from dsal.backbones.shard_extraction import extract_shards
 from dsal.data import DataSet, FeatureSet, Scenario, save_features
-from dsal.data.features.mapped import MappedRows
 from dsal.data.features.shards import INDEX, read_shards, shard_digest, write_index, write_shard
+from dsal.data.samples import MappedRows
 from dsal.errors import FileFormatError, InputError
 from dsal.methods import METHODS
 from dsal.protocol.experiment import Experiment, prepare

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dsal.data.images import zip_archive as archive_module
-from dsal.data.images.decode import decode_batches, decode_image
+from dsal.data.images import labelled_files
+from dsal.data.images.decode import decode_image
 from dsal.data.images.labelled_files import LOOSE, read_files, read_folder
 from dsal.errors import FileFormatError, InputError
 
@@ -70,23 +70,23 @@ def test_no_archive_and_no_classes(tmp_path: Path) -> None:
         read_files(tmp_path / "e.zip")
 
 
-def test_a_damaged_file_is_skipped(tmp_path: Path) -> None:
+def test_only_the_damaged_file_is_refused(tmp_path: Path) -> None:
     path = zipped(tmp_path / "a.zip", {"cat/a.png": png(), "dog/b.png": png()})
     content = bytearray(path.read_bytes())
     content[45] ^= 255  # inside the first file
     path.write_bytes(bytes(content))
-    (batch,) = decode_batches(read_files(path).paths, 8, broken="skip")
-    assert batch.rows == [1]
-    assert len(batch.broken) == 1
-    assert "a.zip/cat/a.png" in batch.broken[0]
+    first, second = read_files(path).paths
+    with pytest.raises(FileFormatError, match=r"a\.zip/cat/a\.png"):
+        decode_image(first, 8)
+    assert decode_image(second, 8).shape == (3, 8, 8)
 
 
 def test_sizes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = zipped(tmp_path / "a.zip", {"cat/a.png": bytes(100_000), "dog/b.png": png()})
-    monkeypatch.setattr(archive_module, "MOST_BYTES", 50_000)
+    monkeypatch.setattr(labelled_files, "MOST_BYTES", 50_000)
     with pytest.raises(FileFormatError, match="has 100000 bytes; an image may have at most 50000"):
         read_files(path).paths[0].read_bytes()
-    monkeypatch.setattr(archive_module, "MOST_TOTAL", 90_000)
+    monkeypatch.setattr(labelled_files, "MOST_TOTAL", 90_000)
     with pytest.raises(FileFormatError, match="at most 90000 are read: split it"):
         read_files(path)
 
@@ -100,7 +100,7 @@ def test_a_file_that_inflates_to_more_than_it_declares_is_not_inflated(tmp_path:
         at = data.index(signature) + place
         data[at : at + 4] = (1000).to_bytes(4, "little")
     path.write_bytes(data)
-    (image,) = archive_module.open_archive(path)
+    (image,) = labelled_files.open_archive(path)
     tracemalloc.start()
     with pytest.raises(FileFormatError, match="damaged"):
         image.read_bytes()

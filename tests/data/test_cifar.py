@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from dsal.data import data_root, load_dataset
+from dsal.data.dataset import Archive, download_archive
 from dsal.data.sets.cifar import CIFAR10, CIFAR100, Layout, _load
-from dsal.data.sets.download import Archive, download_archive
 from dsal.errors import FileFormatError, MissingDataError, UnknownNameError
 
 from .cifar_files import DUMPS, Dump, dump_as_python3, write_archive, write_folder

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFile
 
-from dsal.data.images import decode, modes
+from dsal.data.images import decode, formats
 from dsal.data.images.decode import decode_image
 from dsal.errors import FileFormatError
 
@@ -85,7 +85,7 @@ def test_a_conversion_in_strips_is_the_same(mode: str, monkeypatch: pytest.Monke
     if mode == "P":
         image.info["transparency"] = 3
     whole = decode_image(image, 24)
-    monkeypatch.setattr(modes, "_STRIP", 100)
+    monkeypatch.setattr(formats, "_STRIP", 100)
     monkeypatch.setattr(decode, "_SMALL", 100)  # and one at a time
     assert np.array_equal(decode_image(image, 24), whole)
 

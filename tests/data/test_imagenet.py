@@ -11,7 +11,7 @@ from scipy.io import savemat
 from dsal.backbones import Backbone
 from dsal.backbones.extraction import extract_dataset
 from dsal.data import FileData, load_dataset
-from dsal.data.images.listing import Listing
+from dsal.data.images.image_files import Listing
 from dsal.data.sets.class_folders import ListedImages
 from dsal.data.sets.imagenet import GROUND_TRUTH, META, SOLUTION, imagenet100_classes, imagenet_files
 from dsal.errors import FileFormatError, InputError, MemoryNeededError, MissingDataError

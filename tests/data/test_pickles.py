@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsal.data.sets.cifar import CIFAR100
-from dsal.data.sets.pickles import load_restricted
+from dsal.data.sets.cifar import CIFAR100, load_restricted
 from dsal.errors import FileFormatError
 
 from .cifar_files import DUMPS, Dump, contents, dump_as_python2
@@ -76,7 +75,7 @@ def test_a_malicious_pickle_is_named_and_never_run(protocol: int, tmp_path: Path
         ("numpy", "ndarray.tofile"),
         ("numpy.core.multiarray", "fromfile"),
         ("_codecs", "encode"),
-        ("dsal.data.sets.pickles", "pickle.loads"),
+        ("dsal.data.sets.cifar", "pickle.loads"),
     ],
 )
 @pytest.mark.parametrize("opcode", ["GLOBAL", "STACK_GLOBAL", "INST"])

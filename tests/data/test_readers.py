@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dsal.data.images.crop_readers import Readers
-from dsal.data.images.crops import CropRequest, read_crops
+from dsal.data.images.crop_readers import CropRequest, Readers, read_crops
 from dsal.errors import DSALError, InputError
 
 SIDE = 12
@@ -102,7 +101,7 @@ def test_a_reader_that_dies_is_reported_and_replaced(paths: list[str]) -> None:
 
 SCRIPT = """
 import signal, sys, time
-from dsal.data.images.crops import CropRequest
+from dsal.data.images.crop_readers import CropRequest
 from dsal.data.images.crop_readers import Readers
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it

@@ -13,8 +13,8 @@ import torch
 from PIL import Image
 
 from dsal.data import FileData, Scenario, load_dataset
-from dsal.data.sets import tiny_imagenet
-from dsal.data.sets.download import Archive
+from dsal.data.dataset import Archive
+from dsal.data.sets import imagenet
 from dsal.errors import FileFormatError, MissingDataError
 
 WNIDS = ("n02124075", "n04067472", "n01443537")  # not sorted, as in the official file
@@ -140,7 +140,7 @@ def test_download_and_unpacking(
         for path in sorted((root / "tiny-imagenet-200").rglob("*")):
             file.write(path, path.relative_to(root))
     published = Archive(archive.as_uri(), hashlib.sha256(archive.read_bytes()).hexdigest())
-    monkeypatch.setattr(tiny_imagenet, "ARCHIVE", published)
+    monkeypatch.setattr(imagenet, "TINY_ARCHIVE", published)
     data = load_dataset("tiny-imagenet", target, download=True)
     assert data.class_names == ("Egyptian cat", "reel", "goldfish")
     assert sorted(path.name for path in target.iterdir()) == ["tiny-imagenet-200", "tiny-imagenet-200.zip"]

@@ -16,7 +16,7 @@ import pytest
 import torch
 from PIL import Image
 
-from dsal.data.images.crops import AREA, RATIO, random_box
+from dsal.data.images.crop_readers import AREA, RATIO, random_box
 from dsal.data.images.decode import decode_crop
 from dsal.data.images.image_files import FileData
 from dsal.data.sets.class_folders import list_classes, load_class_folders

@@ -18,7 +18,7 @@ from dsal.data.dataset import DATASETS, EMBEDDED, DataSet, data_root
 from dsal.data.features.feature_set import FeatureSet, feature_set_names, read_features
 from dsal.data.features.shards import is_sharded, read_shards
 from dsal.data.features.tables import is_table, read_table
-from dsal.data.sets import cifar, imagenet, omniglot, tiny_imagenet  # noqa: F401  # they register their data sets
+from dsal.data.sets import cifar, imagenet, omniglot  # noqa: F401  # they register their data sets
 from dsal.errors import UnknownNameError
 
 

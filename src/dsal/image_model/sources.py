@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from dsal.data.images.decode import ImageSource, checked_source
-from dsal.data.images.labelled_files import ImageFiles, find_images, read_files
-from dsal.data.images.zip_archive import ZipImage
+from dsal.data.images.labelled_files import ImageFiles, ZipImage, find_images, read_files
 from dsal.errors import FileFormatError, InputError
 from dsal.files.atomic import StrPath, check_readable
 

@@ -18,8 +18,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from dsal.data.images.crop_readers import Readers
-from dsal.data.images.crops import CropRequest
+from dsal.data.images.crop_readers import CropRequest, Readers
 from dsal.data.images.image_files import FileData
 from dsal.errors import InputError
 

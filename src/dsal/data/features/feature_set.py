@@ -20,8 +20,7 @@ from torch import Tensor
 
 from dsal.data.dataset import EMBEDDED
 from dsal.data.features.coding import decode, encode
-from dsal.data.features.mapped import MappedRows
-from dsal.data.samples import FeatureArray, FeatureRows
+from dsal.data.samples import FeatureArray, FeatureRows, MappedRows
 from dsal.errors import FileFormatError, InputError, UnknownNameError
 from dsal.files.schema import Anything, Array, Each, Maybe, Number, Record, Ruled, Schema, Text
 from dsal.files.tensors import load_tensors, save_tensors
@@ -210,6 +209,19 @@ def feature_set_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in EMBEDDED.glob("*.safetensors")))
 
 
+def stored_rows(x: NDArray[np.float32], *, exact: bool = False) -> NDArray[Any]:
+    """Return features as they are stored: float16, or unchanged if ``exact``.
+
+    Raises:
+        InputError: a value is not finite, or larger than the type holds.
+    """
+    dtype = np.float32 if exact else np.float16
+    limit = float(np.finfo(dtype).max)
+    if not np.all(np.abs(x) <= limit):
+        raise InputError(f"features must be finite and at most {limit:g} in magnitude to be stored as {dtype.__name__}")
+    return x.astype(dtype, copy=False)
+
+
 def save_features(path: str | os.PathLike[str], features: FeatureSet, *, step: float | None = None) -> None:
     """Write a set of features to one file, float16 or coded.
 
@@ -222,14 +234,9 @@ def save_features(path: str | os.PathLike[str], features: FeatureSet, *, step: f
     Raises:
         InputError: a value is not finite, or larger than float16 holds (65504); the step is too small.
     """
-    limit = float(np.finfo(np.float16).max)
     train_x, test_x = np.asarray(features.train_x), np.asarray(features.test_x)
-    for part in (train_x, test_x):
-        if not np.all(np.abs(part) <= limit):
-            raise InputError(f"features must be finite and at most {limit} in magnitude to be stored as float16")
-    if step is None:
-        arrays = {"train_x": train_x.astype(np.float16), "test_x": test_x.astype(np.float16)}
-    else:
+    arrays = {"train_x": stored_rows(train_x), "test_x": stored_rows(test_x)}
+    if step is not None:
         seen = features.backbone.get("seen_classes")
         base = slice(None) if seen is None else np.isin(features.train_y, seen)
         arrays = encode(np.concatenate([train_x, test_x]), train_x[base], step)
@@ -247,6 +254,29 @@ def save_features(path: str | os.PathLike[str], features: FeatureSet, *, step: f
     )
 
 
+def described_set(
+    facts: Mapping[str, Any],
+    train_x: FeatureArray,
+    train_y: NDArray[np.int64],
+    test_x: FeatureArray,
+    test_y: NDArray[np.int64],
+    fingerprint: str,
+) -> FeatureSet:
+    """Return a set of features with the facts of :data:`RECORD`."""
+    return FeatureSet(
+        name=facts["name"],
+        train_x=train_x,
+        train_y=train_y,
+        test_x=test_x,
+        test_y=test_y,
+        class_names=tuple(facts["class_names"]),
+        fingerprint=fingerprint,
+        widths=dict(facts["widths"]),
+        backbone=facts["backbone"],
+        dataset=facts["dataset"],
+    )
+
+
 def read_features(path: str | os.PathLike[str], features: str | None = None) -> FeatureSet:
     """Read what :func:`save_features` wrote; the fingerprint is that of the content as read.
 
@@ -258,26 +288,15 @@ def read_features(path: str | os.PathLike[str], features: str | None = None) -> 
         FileNotFoundError: there is no such file.
         FileFormatError: the file is truncated or corrupt, changed, or holds something else.
     """
-    arrays, meta = load_tensors(path, SCHEMA)
+    arrays, facts = load_tensors(path, SCHEMA)
     try:
         train_y, test_y = (arrays[name].astype(np.int64) for name in ("train_y", "test_y"))
         if "codes" in arrays:
-            rows = decode(arrays, train_y.size + test_y.size)
-            train_x, test_x = rows[: train_y.size], rows[train_y.size :]
+            train_x, test_x = np.split(decode(arrays, train_y.size + test_y.size), [train_y.size])
         else:
             train_x, test_x = (arrays[name].astype(np.float32) for name in ("train_x", "test_x"))
-        whole = FeatureSet(
-            name=meta["name"],
-            train_x=train_x,
-            train_y=train_y,
-            test_x=test_x,
-            test_y=test_y,
-            class_names=tuple(meta["class_names"]),
-            fingerprint=features_fingerprint(train_x, train_y, test_x, test_y),
-            widths=dict(meta["widths"]),
-            backbone=meta["backbone"],
-            dataset=meta["dataset"],
-        )
+        rows = train_x, train_y, test_x, test_y
+        whole = described_set(facts, *rows, features_fingerprint(*rows))
     except (LookupError, TypeError, ValueError, OverflowError) as error:
         raise FileFormatError(f"{Path(path)} is not a complete set of features: {error}") from error
     return whole.select(features)

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dsal.data.features.feature_set import RECORD, FeatureSet, widths_disagree
-from dsal.data.features.mapped import MappedRows
+from dsal.data.features.feature_set import RECORD, FeatureSet, described_set, stored_rows, widths_disagree
+from dsal.data.samples import MappedRows
 from dsal.errors import FileFormatError, InputError
 from dsal.files.schema import Array, Choice, Each, Number, Record, Ruled, Schema, Text
 from dsal.files.tensors import load_tensors, map_tensor, save_tensors
@@ -70,13 +70,8 @@ def write_shard(
     Raises:
         InputError: a value is not finite, or larger than float16 holds.
     """
-    limit = float(np.finfo(np.float32 if exact else np.float16).max)
-    if not np.all(np.abs(x) <= limit):
-        raise InputError(f"features must be finite and at most {limit:g} in magnitude to be stored")
-    rows = x if exact else x.astype(np.float16)
-    save_tensors(
-        shard_path(folder, part, number), {"x": rows}, {"kind": _SHARD, "made": made, "part": part, "start": start}
-    )
+    facts = {"kind": _SHARD, "made": made, "part": part, "start": start}
+    save_tensors(shard_path(folder, part, number), {"x": stored_rows(x, exact=exact)}, facts)
 
 
 def shard_digest(folder: Path, part: str, number: int, *, made: str, start: int, rows: int, width: int) -> str | None:
@@ -157,20 +152,9 @@ def read_shards(folder: Path, features: str | None = None, *, made: str | None =
         raise InputError(f"{folder} holds features of other images, other weights or another kind")
     labels = {part: arrays[f"{part}_y"].astype(np.int64) for part in PARTS}
     try:
-        widths: dict[str, int] = dict(facts["widths"])
-        rows = {part: _mapped(folder, part, labels[part].size, max(widths.values()), facts) for part in PARTS}
-        whole = FeatureSet(
-            name=facts["name"],
-            train_x=rows["train"],
-            train_y=labels["train"],
-            test_x=rows["test"],
-            test_y=labels["test"],
-            class_names=tuple(facts["class_names"]),
-            fingerprint=_fingerprint(labels, facts),
-            widths=widths,
-            backbone=facts["backbone"],
-            dataset=facts["dataset"],
-        )
+        width = max(width for _, width in facts["widths"])
+        train, test = ((_mapped(folder, part, len(labels[part]), width, facts), labels[part]) for part in PARTS)
+        whole = described_set(facts, *train, *test, _fingerprint(labels, facts))
     except (LookupError, TypeError, ValueError, OverflowError) as error:
         raise FileFormatError(f"{folder} is not a complete set of features: {error}") from error
     return whole.select(features)

@@ -1,4 +1,6 @@
-"""Processes that read crops of image files into memory shared with this one.
+"""Random crops of image files, and processes that read them into memory shared with this one.
+
+A crop depends only on (seed, position in the epoch), so the same pixels are read in any order by any process.
 
 Processes, not threads: a thread waits for Python's lock between two calls of Pillow, which costs a third of the speed
 if photographs are small. A reader imports NumPy and Pillow, but not PyTorch. It gets one request at a time through a
@@ -12,25 +14,101 @@ that uses it, and a reader ends when its pipe is closed.
 from __future__ import annotations
 
 import json
+import math
 import mmap
 import os
 import secrets
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from random import Random
 from tempfile import TemporaryFile
 from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dsal.data.images.crops import CropRequest, read_crops
+from dsal.data.images.decode import decode_crop, decode_image
 from dsal.errors import DSALError, FileFormatError, InputError
 
+AREA, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
+"""Fraction of the area and width / height of a random crop, as is usual on ImageNet."""
+_TRIES = 10
 # sys.path comes before the first import: nothing may be imported from the current folder by accident.
 _START = f"import sys; sys.path[:] = sys.argv[3:]; from {__name__} import serve; serve(*sys.argv[1:3])"
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+@dataclass(frozen=True)
+class CropRequest:
+    """Crops to read, and where to write them.
+
+    Attributes:
+        paths: the files (n).
+        positions: positions of these images in the epoch (n).
+        size: side of the crops in pixels.
+        channels: 3 for colour, 1 for grey.
+        seed: of the epoch.
+        random: take random crops; else the middle of each image, as for testing.
+        mirror: mirror half of the random crops.
+        start: where the crops begin in memory.
+    """
+
+    paths: Sequence[str]
+    positions: Sequence[int]
+    size: int
+    channels: int
+    seed: int
+    random: bool
+    mirror: bool
+    start: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the crops."""
+        return len(self.paths) * self.size**2 * self.channels
+
+    def part(self, memory: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Return the part of ``memory`` (bytes,) where the crops are written, as (n, size, size, channels)."""
+        return memory[self.start : self.start + self.nbytes].reshape(-1, self.size, self.size, self.channels)
+
+
+def read_crops(request: CropRequest, memory: NDArray[np.uint8]) -> None:
+    """Read the requested crops into ``memory`` (bytes,).
+
+    Raises:
+        FileFormatError: a file cannot be read; the message names it.
+    """
+    size, channels, out = request.size, request.channels, request.part(memory)
+    for place, path, position in zip(out, map(Path, request.paths), request.positions, strict=True):
+        if not request.random:
+            place[:] = decode_image(path, size, channels).transpose(1, 2, 0)
+            continue
+        draw = Random(f"{request.seed} {position}")  # a text seed is hashed: neighbours share nothing
+        flip = draw.random() < 0.5 and request.mirror
+        place[:] = decode_crop(path, size, channels, partial(random_box, draw=draw), mirror=flip)
+
+
+def random_box(width: int, height: int, draw: Random) -> tuple[int, int, int, int]:
+    """Return left, upper, right and lower border of a crop of random area and shape (Szegedy et al., 2015).
+
+    If ten draws do not fit into the image, take its middle, as large as ``RATIO`` allows.
+    """
+    for _ in range(_TRIES):
+        area = width * height * draw.uniform(*AREA)
+        ratio = math.exp(draw.uniform(math.log(RATIO[0]), math.log(RATIO[1])))
+        w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < w <= width and 0 < h <= height:
+            left, upper = draw.randint(0, width - w), draw.randint(0, height - h)
+            return left, upper, left + w, upper + h
+    w, h = min(width, round(height * RATIO[1])), min(height, round(width / RATIO[0]))
+    left, upper = (width - w) // 2, (height - h) // 2
+    return left, upper, left + w, upper + h
 
 
 class Readers:

@@ -11,11 +11,9 @@ from __future__ import annotations
 import os
 import stat
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
-from dataclasses import dataclass
-from functools import partial
+from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path, PurePath
 from threading import Lock
@@ -26,10 +24,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from dsal.base.arrays import as_array
-from dsal.data.images.formats import open_image
-from dsal.data.images.labelled_files import HEIF_HINT, HEIF_SUFFIXES
-from dsal.data.images.modes import eight_bits
-from dsal.data.images.zip_archive import ZipImage
+from dsal.data.images.formats import eight_bits, open_image
+from dsal.data.images.labelled_files import HEIF_HINT, HEIF_SUFFIXES, ZipImage
 from dsal.errors import FileFormatError, InputError
 from dsal.files.atomic import check_readable
 
@@ -43,21 +39,6 @@ _ORIENTATION = 0x0112  # EXIF: above 4, width and height are swapped
 _SMALL = 2**22  # pixels of images that are decoded at the same time; larger ones take turns
 _LARGE = Lock()
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)  # opening a pipe must not block
-
-
-@dataclass(frozen=True, eq=False)
-class Decoded:
-    """A batch of images that could be read.
-
-    Attributes:
-        rows: index of each image among all files requested.
-        images: uint8, (n, channels, size, size).
-        broken: files of this batch that could not be read, with the reason.
-    """
-
-    rows: list[int]
-    images: Pixels
-    broken: list[str]
 
 
 def checked_source(image: Any) -> ImageSource:
@@ -114,7 +95,7 @@ def decode_image(
 
 
 def _decoded(source: ImageSource, size: int, channels: int, crop: float, max_pixels: int | None) -> Pixels:
-    with _Opened(source, max_pixels) as image:
+    with _opened(source, max_pixels) as image:
         image.draft(image.mode, (2 * size, 2 * size))  # decodes a much larger JPEG at a fraction of its size
         with _LARGE if image.width * image.height > _SMALL else nullcontext():
             upright, mode = eight_bits(image), "RGB" if channels == 3 else "L"
@@ -150,7 +131,7 @@ def decode_crop(source: Path, size: int, channels: int, choose: ChooseBox, *, mi
 
 
 def _cropped(source: Path, size: int, channels: int, choose: ChooseBox, mirror: bool) -> Pixels:
-    with _Opened(_content(source)) as image:
+    with _opened(_content(source)) as image:
         width, height = image.size
         orientation = image.getexif().get(_ORIENTATION, 1)
         if orientation > 4:
@@ -179,43 +160,21 @@ def check_broken(broken: str) -> None:
         raise InputError(f'broken must be "stop" or "skip", not {broken!r}')
 
 
-def decode_batch(
-    sources: Sequence[ImageSource], rows: Iterable[int], size: int, channels: int = 3, *, broken: str = "stop"
-) -> Decoded:
-    """Read the images ``rows`` in this thread; arguments as in :func:`decode_batches`."""
-    return _gathered(
-        ((row, partial(decode_image, sources[row], size, channels, CROP, f"number {row + 1}")) for row in rows),
-        size,
-        channels,
-        broken,
-    )
-
-
 def decode_batches(
-    sources: Sequence[ImageSource],
-    size: int,
-    channels: int = 3,
-    *,
-    crop: float = CROP,
-    batch_size: int = 64,
-    broken: str = "stop",
-    workers: int | None = None,
-) -> Iterator[Decoded]:
-    """Read images in order, in threads that work ahead by two batches.
+    sources: Sequence[ImageSource], size: int, channels: int = 3, *, batch_size: int = 64, workers: int | None = None
+) -> Iterator[Pixels]:
+    """Read images in order, uint8 (n, channels, size, size) at a time, in threads that work ahead by two batches.
 
     Args:
         sources: see :func:`decode_image`.
         size: side of the results in pixels.
         channels: 3 for colour, 1 for grey.
-        crop: see :func:`decode_image`.
         batch_size: images at a time.
-        broken: ``"stop"`` at the first that cannot be read, or ``"skip"`` and report it.
         workers: number of threads; one per processor by default.
 
     Raises:
-        FileFormatError: with ``broken="stop"``, at the first file that cannot be read.
+        FileFormatError: at the first file that cannot be read.
     """
-    check_broken(broken)
     if batch_size < 1:
         raise InputError(f"batch size must be at least 1, got {batch_size}")
     pool = ThreadPoolExecutor(workers or os.cpu_count() or 1, thread_name_prefix="dsal-decode")
@@ -223,47 +182,30 @@ def decode_batches(
         queue: deque[Future[Pixels]] = deque()
         for start in range(0, len(sources), batch_size):
             for row in range(start + len(queue), min(start + 3 * batch_size, len(sources))):
-                queue.append(pool.submit(decode_image, sources[row], size, channels, crop, f"number {row + 1}"))
-            batch = range(start, min(start + batch_size, len(sources)))
-            yield _gathered(((row, queue.popleft().result) for row in batch), size, channels, broken)
+                queue.append(pool.submit(decode_image, sources[row], size, channels, CROP, f"number {row + 1}"))
+            yield np.stack([queue.popleft().result() for _ in range(min(batch_size, len(queue)))])
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _gathered(results: Iterable[tuple[int, Callable[[], Pixels]]], size: int, channels: int, broken: str) -> Decoded:
-    rows, images, reasons = [], [], []
-    for row, result in results:
-        try:
-            images.append(result())
-            rows.append(row)
-        except FileFormatError as error:
-            if broken == "stop":
-                raise
-            reasons.append(str(error))
-    return Decoded(rows, np.stack(images) if images else np.empty((0, channels, size, size), np.uint8), reasons)
-
-
-class _Opened:
-    """An image, of whose file only the header has been read; at the end of the block its pixels are freed.
+@contextmanager
+def _opened(source: ImageSource, max_pixels: int | None = None) -> Iterator[Image.Image]:
+    """Open an image, of whose file only the header is read; at the end of the block its pixels are freed.
 
     A caller's own Pillow image stays open and unchanged.
     """
-
-    def __init__(self, source: ImageSource, max_pixels: int | None = None) -> None:
-        if isinstance(source, Image.Image):
-            self.image = source.copy()
-        elif isinstance(source, np.ndarray):
-            self.image = Image.fromarray(source)
-        elif isinstance(source, ZipImage):
-            self.image = open_image(source.read_bytes(), max_pixels)
-        else:
-            self.image = open_image(source if isinstance(source, bytes) else check_readable(source), max_pixels)
-
-    def __enter__(self) -> Image.Image:
-        return self.image
-
-    def __exit__(self, *_: object) -> None:
-        self.image.close()  # Pillow's own block only closes the file
+    if isinstance(source, Image.Image):
+        image = source.copy()
+    elif isinstance(source, np.ndarray):
+        image = Image.fromarray(source)
+    elif isinstance(source, ZipImage):
+        image = open_image(source.read_bytes(), max_pixels)
+    else:
+        image = open_image(source if isinstance(source, bytes) else check_readable(source), max_pixels)
+    try:
+        yield image
+    finally:
+        image.close()  # Pillow's own block only closes the file
 
 
 def _content(path: Path) -> bytes:

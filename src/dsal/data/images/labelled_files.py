@@ -1,17 +1,22 @@
-"""Labelled image files: a folder with one folder for each class, a zip archive of it, or a CSV of path and label."""
+"""Labelled image files: a folder with one folder for each class, a zip archive of it, or a CSV of path and label.
+
+Images in an archive are read one at a time; nothing is unpacked, so no path inside it can do harm.
+"""
 
 from __future__ import annotations
 
 import csv
+import lzma
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from pathlib import Path, PurePath
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Generic, TypeVar
+from zipfile import BadZipFile, ZipFile, ZipInfo
 
-from dsal.data.images.zip_archive import ZipImage, open_archive
-from dsal.errors import InputError, MissingDataError
+from dsal.errors import FileFormatError, InputError, MissingDataError
 from dsal.files.atomic import check_readable
 
 SUFFIXES = frozenset(
@@ -25,6 +30,41 @@ HEIF_SUFFIXES = frozenset({".heic", ".heif"})
 HEIF_HINT = "pip install pillow-heif to read HEIC"
 
 LOOSE = "images outside the class folders"
+MOST_BYTES = 2**28  # of one file
+MOST_TOTAL = 2**36  # of all files together; both are sizes after decompression
+_DAMAGED = (BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError, OSError, ValueError)
+
+
+@dataclass(frozen=True, eq=False)
+class ZipImage:
+    """A file in an archive; reading is safe from several threads."""
+
+    archive: ZipFile
+    info: ZipInfo
+
+    def __str__(self) -> str:
+        return f"{self.archive.filename}/{self.info.filename}"
+
+    @property
+    def path(self) -> PurePosixPath:
+        """Its name inside the archive."""
+        return PurePosixPath(self.info.filename)
+
+    def read_bytes(self) -> bytes:
+        """Return the content.
+
+        Raises:
+            FileFormatError: the file is damaged, or larger than :data:`MOST_BYTES`.
+        """
+        if self.info.file_size > MOST_BYTES:
+            raise FileFormatError(f"{self} has {self.info.file_size} bytes; an image may have at most {MOST_BYTES}")
+        try:
+            with self.archive.open(self.info) as file:
+                return file.read(self.info.file_size)  # not more than declared, and its checksum is checked
+        except _DAMAGED as error:
+            raise FileFormatError(f"{self} is damaged: {error}") from error
+
+
 File = TypeVar("File", Path, ZipImage)
 
 
@@ -84,7 +124,7 @@ def read_zip(archive: Path) -> ImageFiles[ZipImage]:
 
     Raises:
         InputError: there are no class folders, or one of them has no image.
-        FileFormatError: see :func:`~dsal.data.images.zip_archive.open_archive`.
+        FileFormatError: see :func:`open_archive`.
     """
     suffixes = image_suffixes()
     members = [(member.path, member) for member in open_archive(archive) if not _hidden(member.path)]
@@ -94,6 +134,32 @@ def read_zip(archive: Path) -> ImageFiles[ZipImage]:
         members = [(path.relative_to(*around), member) for path, member in members]
     classes = {path.parts[0] for path, _ in members if len(path.parts) > 1}
     return _by_folder(archive, classes, members)
+
+
+def open_archive(path: Path) -> list[ZipImage]:
+    """List all files of a zip archive, sorted by name.
+
+    Raises:
+        FileFormatError: the file is not a zip archive, is damaged or encrypted, contains a path that leads outside
+            it, or unpacks to more than :data:`MOST_TOTAL` bytes.
+    """
+    try:
+        archive = ZipFile(check_readable(path))
+    except _DAMAGED as error:
+        if isinstance(error, FileNotFoundError | FileFormatError):
+            raise
+        raise FileFormatError(f"{path} is not a zip archive or is damaged: {error}") from error
+    members = [info for info in archive.infolist() if not info.is_dir()]
+    for info in members:
+        name = info.filename
+        if info.flag_bits & 1:
+            raise FileFormatError(f"{path} is encrypted: make an archive without a password")
+        if name.startswith("/") or "\\" in name or ":" in name.split("/")[0] or ".." in name.split("/"):
+            raise FileFormatError(f"{path} contains {name!r}, a path that leads outside the archive; nothing was read")
+    total = sum(info.file_size for info in members)
+    if total > MOST_TOTAL:
+        raise FileFormatError(f"{path} unpacks to {total} bytes; at most {MOST_TOTAL} are read: split it")
+    return sorted((ZipImage(archive, info) for info in members), key=lambda member: member.path)
 
 
 def _by_folder(source: Path, classes: Iterable[str], files: Iterable[tuple[PurePath, File]]) -> ImageFiles[File]:

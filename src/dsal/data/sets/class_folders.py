@@ -16,9 +16,8 @@ import torch
 from numpy.typing import NDArray
 
 from dsal.data.dataset import DataSet
-from dsal.data.images.image_files import FileData, files_fingerprint
+from dsal.data.images.image_files import FileData, Listing, files_fingerprint
 from dsal.data.images.labelled_files import image_suffixes
-from dsal.data.images.listing import Listing
 from dsal.errors import InputError
 
 TEST_PARTS = ("test", "val")

@@ -1,15 +1,27 @@
-"""ImageNet-1k and ImageNet-100, in their usual layouts; images stay in their files until they are needed.
+"""ImageNet-1k, ImageNet-100 and Tiny-ImageNet, in their usual layouts; images stay in files until they are needed.
 
-Under the data root: ``imagenet``. For ImageNet-100: ``imagenet100`` with only these classes, or ``imagenet`` and their
-wnids in ``imagenet100.txt``, or ``imagenet`` alone, which means the field's choice of seed 1993. Inside, training
-images are ``train/<wnid>/*.JPEG``; validation images are ``val/<wnid>/*.JPEG``, or the official flat ``val/*.JPEG``
-with label files beside it: ``ILSVRC2012_validation_ground_truth.txt`` and ``meta.mat`` of the development kit, or
-``LOC_val_solution.csv``.
+**ImageNet-1k**: ``imagenet`` under the data root. **ImageNet-100**: ``imagenet100`` with only these classes, or
+``imagenet`` and their wnids in ``imagenet100.txt``, or ``imagenet`` alone, which means the field's choice of seed 1993.
+Inside, training images are ``train/<wnid>/*.JPEG``; validation images are ``val/<wnid>/*.JPEG``, or the official flat
+``val/*.JPEG`` with label files beside it: ``ILSVRC2012_validation_ground_truth.txt`` and ``meta.mat`` of the kit for
+developers, or ``LOC_val_solution.csv``.
+
+**Tiny-ImageNet-200**: 200 classes of ImageNet, so that a backbone pretrained there has seen them; 500 training and 50
+validation images of 64 x 64 each. The validation images are the test part, since those of ``test`` have no labels::
+
+    tiny-imagenet-200/wnids.txt                            one WordNet id per line: the natural order of the classes
+    tiny-imagenet-200/words.txt                            id, tab, names
+    tiny-imagenet-200/train/<wnid>/images/*.JPEG
+    tiny-imagenet-200/val/images/*.JPEG
+    tiny-imagenet-200/val/val_annotations.txt              file, tab, id, tab, four corners
 """
 
 from __future__ import annotations
 
 import csv
+import tempfile
+import zipfile
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,10 +29,9 @@ import numpy as np
 import torch
 
 from dsal.base.progress import OnProgress
-from dsal.data.dataset import DATASETS, DataSet
-from dsal.data.images.image_files import FileData, files_fingerprint
+from dsal.data.dataset import DATASETS, Archive, DataSet, find_archive
+from dsal.data.images.image_files import FileData, Listing, files_fingerprint
 from dsal.data.images.labelled_files import images_below
-from dsal.data.images.listing import Listing
 from dsal.data.scenario import class_order
 from dsal.data.sets.class_folders import ListedImages, list_classes
 from dsal.errors import FileFormatError, InputError, MissingDataError, UnknownNameError
@@ -44,7 +55,7 @@ def load_imagenet100(root: Path, download: bool = False, progress: OnProgress | 
     folder, listed = root / FULL, root / f"{HUNDRED}.txt"
     if listed.is_file():
         return _data_set(HUNDRED, folder, tuple(listed.read_text(encoding="utf-8").split()))
-    _check_there(folder / "train")
+    _expect_folder(folder / "train")
     wnids = [entry.name for entry in (folder / "train").iterdir() if entry.is_dir() and entry.name[0] != "."]
     return _data_set(HUNDRED, folder, imagenet100_classes(wnids))
 
@@ -77,7 +88,7 @@ def imagenet_files(root: Path, part: str, classes: Sequence[str] | None = None) 
     if part not in PARTS:
         raise UnknownNameError("part of ImageNet", part, PARTS)
     folder = root / part
-    _check_there(folder)
+    _expect_folder(folder)
     nested = any(entry.is_dir() for entry in folder.iterdir())
     files = list_classes(folder, classes) if nested or part == "train" else _flat(root, folder, classes)
     missing = sorted(set(classes or ()) - set(files.names))
@@ -94,9 +105,9 @@ def imagenet100_classes(wnids: Sequence[str]) -> tuple[str, ...]:
     return tuple(names[position] for position in class_order("1993", 1000)[:100])
 
 
-def _check_there(folder: Path) -> None:
+def _expect_folder(folder: Path, name: str = "ImageNet") -> None:
     if not folder.is_dir():
-        raise MissingDataError(f"ImageNet is not complete: expected the folder {folder}")
+        raise MissingDataError(f"{name} is not complete: expected the folder {folder}")
 
 
 def _flat(root: Path, folder: Path, classes: Sequence[str] | None) -> ListedImages:
@@ -143,3 +154,106 @@ def _ground_truth(truth: Path, meta: Path, paths: list[Path]) -> dict[str, str]:
     if len(wnids) != len(paths):
         raise FileFormatError(f"{truth} labels {len(wnids)} images, but there are {len(paths)}")
     return {path.stem: wnid for path, wnid in zip(sorted(paths), wnids, strict=True)}
+
+
+TINY, TINY_FOLDER, TINY_SIZE = "tiny-imagenet", "tiny-imagenet-200", 64
+TINY_ARCHIVE = Archive(
+    url="http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+    sha256="6198c8ae015e2b3e007c7841da39ec069199b9aa3bfa943a462022fe5e43c821",
+)
+
+
+@DATASETS.register(TINY)
+def load_tiny_imagenet(root: Path, download: bool = False, progress: OnProgress | None = None) -> DataSet:
+    """Load Tiny-ImageNet; classes are numbered in the order of ``wnids.txt``, and images stay in their files.
+
+    Raises:
+        MissingDataError: a file or folder of the layout is missing; the message says which.
+        FileFormatError: classes differ in their number of training images, or annotations and images do not match.
+    """
+    folder = root / TINY_FOLDER
+    archive = find_archive(TINY, TINY_ARCHIVE, folder, download, progress)
+    if not folder.is_dir():
+        _unpack(archive, folder)
+    wnids = _wnids(folder / "wnids.txt")
+    train, test = _tiny_train(folder / "train", wnids), _tiny_validation(folder / "val", wnids)
+    return DataSet(TINY, train, test, _tiny_names(folder / "words.txt", wnids), files_fingerprint(train, test))
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    """Unpack the archive next to the folder, then rename it: the folder is complete or absent."""
+    try:
+        with tempfile.TemporaryDirectory(dir=folder.parent) as part, zipfile.ZipFile(archive) as file:
+            file.extractall(part)
+            if not (Path(part) / TINY_FOLDER).is_dir():
+                raise FileFormatError(f"{archive} has no folder {TINY_FOLDER}: it is not the official archive")
+            (Path(part) / TINY_FOLDER).rename(folder)
+    except (zipfile.BadZipFile, EOFError) as error:
+        raise FileFormatError(
+            f"{archive} is truncated or corrupt ({error}); delete it and download it again"
+        ) from error
+
+
+def _lines(path: Path) -> list[str]:
+    if not path.is_file():
+        raise MissingDataError(f"{TINY} is not complete: expected the file {path}")
+    return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
+def _wnids(path: Path) -> dict[str, int]:
+    """Return the number of each class."""
+    wnids = [line.strip() for line in _lines(path)]
+    repeated = [wnid for wnid, count in Counter(wnids).items() if count > 1]
+    if repeated:
+        raise FileFormatError(f"{path} lists {repeated[0]} more than once")
+    return {wnid: number for number, wnid in enumerate(wnids)}
+
+
+def _tiny_names(path: Path, wnids: dict[str, int]) -> tuple[str, ...]:
+    """Return the first name of each class, followed by its id where two classes share it."""
+    words = dict(line.split("\t", 1) for line in _lines(path) if "\t" in line)
+    missing = [wnid for wnid in wnids if wnid not in words]
+    if missing:
+        raise FileFormatError(f"{path} has no name for {missing[0]}")
+    first = {wnid: words[wnid].split(",")[0].strip() for wnid in wnids}
+    count = Counter(first.values())
+    return tuple(name if count[name] == 1 else f"{name} ({wnid})" for wnid, name in first.items())
+
+
+def _tiny_train(folder: Path, wnids: dict[str, int]) -> FileData:
+    for wnid in wnids:
+        _expect_folder(folder / wnid, TINY)
+    listed = list_classes(folder)
+    extra = sorted(set(listed.names) - wnids.keys())
+    if extra:
+        raise FileFormatError(f"{folder} has the folder {extra[0]}, which is not in wnids.txt")
+    images = Counter(listed.labels)
+    most = max(images.values())
+    short = [wnid for wnid in wnids if images[wnid] < most]
+    if short:
+        raise FileFormatError(
+            f"{folder / short[0]} has {images[short[0]]} images where another class has {most}: unpack it again"
+        )
+    return FileData(listed.paths, torch.tensor([wnids[wnid] for wnid in listed.labels]), size=TINY_SIZE)
+
+
+def _tiny_validation(folder: Path, wnids: dict[str, int]) -> FileData:
+    table = folder / "val_annotations.txt"
+    labels: dict[str, int] = {}
+    for number, line in enumerate(_lines(table), 1):
+        name, _, rest = line.partition("\t")
+        wnid = rest.partition("\t")[0]
+        if wnid not in wnids:
+            raise FileFormatError(
+                f"{table}, line {number}: expected a file and a class of wnids.txt, got {line[:80]!r}"
+            )
+        labels[name] = wnids[wnid]
+    images = folder / "images"
+    _expect_folder(images, TINY)
+    present = {path.name for path in images.iterdir() if not path.name.startswith(".")}
+    absent, unlabelled = sorted(labels.keys() - present), sorted(present - labels.keys())
+    if absent:
+        raise MissingDataError(f"{table} labels {absent[0]}, which is not in {images}")
+    if unlabelled:
+        raise FileFormatError(f"{images / unlabelled[0]} has no label in {table}")
+    return FileData(Listing(images, labels), torch.tensor(list(labels.values())), size=TINY_SIZE)

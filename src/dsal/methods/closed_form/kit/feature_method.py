@@ -18,7 +18,7 @@ from dsal.methods.contract import Method, Phase
 
 Features = NDArray[Any]
 """Rows of features, (n, d), as provided: float32, perhaps memory-mapped. A method that ``streams`` may also get
-:class:`~dsal.data.features.mapped.MappedRows`, and must slice the rows it needs."""
+:class:`~dsal.data.samples.MappedRows`, and must slice the rows it needs."""
 
 Own = TypeVar("Own", bound="FeatureMethod")
 
