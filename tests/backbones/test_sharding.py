@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from dsal.backbones import Backbone
-from dsal.backbones.extraction import extract_dataset
-from dsal.backbones.shard_extraction import extract_shards
+from dsal.backbones.extraction import extract_dataset, extract_shards
 from dsal.data import DataSet, FeatureSet, Scenario, save_features
 from dsal.data.features.shards import INDEX, read_shards, shard_digest, write_index, write_shard
 from dsal.data.samples import MappedRows

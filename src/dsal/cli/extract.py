@@ -38,9 +38,8 @@ def extract(
     The result is a data set of its own: dsal run --dataset FILE|FOLDER. A folder is written shard by shard; run the
     command again to continue after an interruption.
     """
-    from dsal.backbones.extraction import extract_dataset
+    from dsal.backbones.extraction import extract_dataset, extract_shards
     from dsal.backbones.hub import open_backbone
-    from dsal.backbones.shard_extraction import extract_shards
     from dsal.cli.display import Display
     from dsal.cli.processes import current_team
     from dsal.data import load_dataset, save_features
