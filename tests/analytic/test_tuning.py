@@ -175,7 +175,7 @@ def test_the_choice_wins_most_of_what_compensation_can_win(sample: FeatureSet) -
 
 
 def test_the_command_prints_the_choice(sample_file: object, capsys: pytest.CaptureFixture[str]) -> None:
-    from dsal.cli.tune import tune
+    from dsal.cli.run import tune
 
     tune(dataset=str(sample_file), phases=3, expansion_size=32, json=True)
     result = json.loads(capsys.readouterr().out)

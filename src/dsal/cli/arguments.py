@@ -1,4 +1,7 @@
-"""Options that several commands share; each is None unless given, so that a file or preset can supply it."""
+"""Options that several commands share.
+
+Those of :data:`EXPERIMENT` are None unless given, so that a file or preset can supply them.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +40,11 @@ def _show_all(context: typer.Context, wanted: bool | None) -> None:
         typer.echo(context.get_help())
         raise typer.Exit
 
+
+DataRoot = Annotated[Path | None, typer.Option(help="Folder with the image data sets.", show_default=False)]
+Download = Annotated[bool, typer.Option("--download", help="Download the data set if it is missing.")]
+ClassOrder = Annotated[str, typer.Option(help="natural, or the seed of a permutation, such as 1993.")]
+TorchDevice = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")]
 
 EXPERIMENT: dict[str, Any] = {
     "dataset": Annotated[

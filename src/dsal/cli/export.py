@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
+from dsal.cli.image_model import Model
 from dsal.cli.say import say
 from dsal.errors import InputError
 
 
 def export(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model file written by `dsal learn`.")],
+    model: Model,
     onnx: Annotated[Path | None, typer.Option(help="ONNX file to write.", show_default=False)] = None,
     torch: Annotated[Path | None, typer.Option(help="torch.export file to write.", show_default=False)] = None,
 ) -> None:

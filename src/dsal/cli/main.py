@@ -14,26 +14,21 @@ from typing import Annotated
 import typer
 
 from dsal.base.version import __version__
-from dsal.cli.check import check
 from dsal.cli.compare import compare
 from dsal.cli.correct import drop, redo, relabel, rename, undo
 from dsal.cli.evaluate import evaluate
 from dsal.cli.export import export
-from dsal.cli.extract import extract
 from dsal.cli.forget import forget
-from dsal.cli.info import info
 from dsal.cli.learn import learn
-from dsal.cli.merge import merge
+from dsal.cli.models import check, info, merge
 from dsal.cli.predict import predict
-from dsal.cli.pretrain import pretrain
+from dsal.cli.pretrain import extract, pretrain
 from dsal.cli.processes import end_with_parent, multi_process, out_of_memory, single_process
-from dsal.cli.report import report
 from dsal.cli.reproduce import reproduce
-from dsal.cli.run import run
+from dsal.cli.run import report, run, tune
 from dsal.cli.say import say
 from dsal.cli.serve import serve
 from dsal.cli.suggest import suggest
-from dsal.cli.tune import tune
 from dsal.errors import DSALError, InputError
 
 app = typer.Typer(

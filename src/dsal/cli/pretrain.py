@@ -1,4 +1,7 @@
-"""``dsal pretrain``: train a backbone on the base classes."""
+"""``dsal pretrain``: train a backbone on the base classes. ``dsal extract``: features of a whole data set.
+
+Features go to one file or a folder of shards, which ``dsal run`` reads.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dsal.cli.arguments import ClassOrder, DataRoot, Download, TorchDevice
 from dsal.cli.say import say
 
 if TYPE_CHECKING:
-    import torch
-
     from dsal.base.progress import Progress
     from dsal.cli.display import Display
-    from dsal.data import Scenario
     from dsal.training import BaseTraining
 
 
@@ -26,8 +27,8 @@ def pretrain(
         str,
         typer.Option(metavar="NAME|FOLDER", help="Image data set, or a folder with one subfolder of images per class."),
     ] = "cifar100",
-    data_root: Annotated[Path | None, typer.Option(help="Folder with the image data sets.", show_default=False)] = None,
-    download: Annotated[bool, typer.Option("--download", help="Download the data set if it is missing.")] = False,
+    data_root: DataRoot = None,
+    download: Download = False,
     architecture: Annotated[
         str | None, typer.Option(help="Network to train.", show_default="resnet32; resnet18 for images in files")
     ] = None,
@@ -41,7 +42,7 @@ def pretrain(
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="Epochs.", show_default="the recipe's")] = None,
     base_classes: Annotated[int | None, typer.Option(help="Classes to train on.", show_default="half of them")] = None,
-    class_order: Annotated[str, typer.Option(help="natural, or the seed of a permutation, such as 1993.")] = "natural",
+    class_order: ClassOrder = "natural",
     seed: Annotated[int, typer.Option(help="Seed of weights, batches, augmentation and held-out images.")] = 0,
     held_out: Annotated[
         float, typer.Option(help="Fraction of the base training data held out to measure accuracy.")
@@ -74,7 +75,7 @@ def pretrain(
         typer.Option(help="Save the auxiliary heads, if the recipe has them: students learn from them."),
     ] = True,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    device: TorchDevice = "auto",
     precision: Annotated[str, typer.Option(help="auto, float32, bfloat16, float16.")] = "auto",
     compiled: Annotated[
         bool | None, typer.Option("--compile/--no-compile", help="Use torch.compile.", show_default="on CUDA")
@@ -113,7 +114,9 @@ def pretrain(
         classes = len(data.class_names)
         scenario = Scenario.deal(classes, base=base_classes, phases=int(base_classes != classes), order=class_order)
         parts = (data.train, data.test)
-        train, test = (part.take(_base_rows(part.labels, scenario)).at(size or part.size, 3) for part in parts)
+        train, test = (
+            part.take(torch.from_numpy(scenario.phase_rows(part.labels, 0))).at(size or part.size, 3) for part in parts
+        )
     in_files, where = isinstance(train, FileData), choose_device(device)
     chosen = RECIPES.get(recipe or ("imagenet" if in_files else "strong"))
     asked = {"epochs": epochs, "jitter": jitter}
@@ -196,8 +199,64 @@ def _follow(training: BaseTraining, checkpoint: Path, seconds: float, display: D
             )
 
 
-def _base_rows(labels: torch.Tensor, scenario: Scenario) -> torch.Tensor:
-    """Return the rows of images of the base classes."""
-    import torch
+def extract(
+    weights: Annotated[str, typer.Option(help="File of backbone weights, or the name of a pretrained backbone.")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE.safetensors|FOLDER",
+            help="One file, or a folder of shards for data sets larger than memory.",
+        ),
+    ],
+    dataset: Annotated[str, typer.Option(help="Image data set.")] = "cifar100",
+    data_root: DataRoot = None,
+    features: Annotated[
+        str | None, typer.Option(help="Kind of features: last, stages or blocks.", show_default="the widest available")
+    ] = None,
+    step: Annotated[
+        float | None,
+        typer.Option(
+            help="Quantise the features to this step, in standard deviations, and compress them.",
+            show_default="float16",
+        ),
+    ] = None,
+    download: Download = False,
+    device: TorchDevice = "auto",
+) -> None:
+    """Compute the features of all images of a data set and write them, as float16 or compressed (--step).
 
-    return torch.from_numpy(scenario.phase_rows(labels, 0))
+    The result is a data set of its own: dsal run --dataset FILE|FOLDER. A folder is written shard by shard; run the
+    command again to continue after an interruption.
+    """
+    from dsal.backbones.extraction import extract_dataset, extract_shards
+    from dsal.backbones.hub import open_backbone
+    from dsal.cli.display import Display
+    from dsal.cli.processes import current_team
+    from dsal.data import load_dataset, save_features
+    from dsal.errors import InputError
+    from dsal.files.atomic import check_writable
+    from dsal.training import choose_device
+
+    sharded = out.suffix != ".safetensors"
+    if sharded and step is not None:
+        raise InputError(f"--step compresses all features together, in one file: use --out {out}.safetensors")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if not sharded or out.is_file():
+        check_writable(out)
+    if sharded and out.is_file():
+        raise InputError(f"{out} is a file; --out takes a folder for shards, or a name that ends in .safetensors")
+    display, team = Display(), current_team()
+    backbone = open_backbone(weights).to(choose_device(device))
+    with display.preparation() as progress:
+        with team.leader_first():
+            data = load_dataset(dataset, data_root, download, partial(progress, f"fetching {dataset}"))
+        report = partial(progress, "features")
+        if sharded:
+            made = extract_shards(backbone, data, out, features=features, progress=report, team=team)
+        else:
+            made = extract_dataset(backbone, data, features=features, name=out.stem, progress=report, team=team)
+    if not team.leads:
+        return
+    if not sharded:
+        save_features(out, made, step=step)
+    display.note(f"{len(made.train_y)} training and {len(made.test_y)} test rows of {made.kind} features in {out}")

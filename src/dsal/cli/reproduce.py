@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dsal.cli.arguments import DataRoot
 from dsal.cli.say import say
 
 if TYPE_CHECKING:
@@ -14,6 +16,21 @@ if TYPE_CHECKING:
     from dsal.data import DataSet
     from dsal.reproduction.forecast import Cost
     from dsal.reproduction.plan import Plan
+
+
+@dataclass(frozen=True)
+class _Images:
+    """A data set of images, and how to make its features; see the options of the command."""
+
+    data: DataSet
+    dataset: str
+    data_root: Path | None
+    weights: str | None
+    recipe: str
+    epochs: int | None
+    size: int
+    features: str
+
 
 WEIGHTS, FEATURES = "backbone.safetensors", "features"
 """What a reproduction from images creates first in its folder."""
@@ -38,7 +55,7 @@ def reproduce(
         str | None,
         typer.Option(help="Features of Omniglot, for Fig. 6.", show_default="omniglot-features if available"),
     ] = None,
-    data_root: Annotated[Path | None, typer.Option(help="Folder with the image data sets.", show_default=False)] = None,
+    data_root: DataRoot = None,
     comparison: Annotated[
         Path | None,
         typer.Option(help="comparison.json of methods that train a network, for Table 1.", show_default=False),
@@ -88,8 +105,10 @@ def reproduce(
     display = Display()
     embedded = "omniglot-features"
     options: dict[str, Any] = {}
-    data = load_dataset(dataset, data_root) if holds_images(dataset) else None
-    if data is not None:
+    images: _Images | None = None
+    if holds_images(dataset):
+        data = load_dataset(dataset, data_root)
+        images = _Images(data, dataset, data_root, weights, recipe, epochs, size, features)
         options = {**paper_options(data.name, len(data.class_names)), "dataset": str(out / FEATURES)}
         if quick:
             options = {**options, **_fewer(options)}
@@ -108,10 +127,10 @@ def reproduce(
     chosen = quick_plan(**options) if quick else Plan(**options)
     what = what or ["all"]
     if plan:
-        _forecast(what, chosen, data, weights, recipe, epochs, size, features, display)
+        _forecast(what, chosen, images, display)
         return
-    if data is not None:
-        _features(out, dataset, data_root, weights, recipe, epochs, size, features)
+    if images is not None:
+        _features(images, out)
     elif characters is None:
         display.note(f"Fig. 6 is on CIFAR-100 only: {embedded} is not available")
     with display.bar() as bar:
@@ -128,44 +147,23 @@ def _fewer(options: dict[str, Any]) -> dict[str, Any]:
     return {"expansion_size": 256, "phases": options["phases"][:2], "growing": options["growing"][:2]}
 
 
-def _features(
-    out: Path,
-    dataset: str,
-    data_root: Path | None,
-    weights: str | None,
-    recipe: str,
-    epochs: int | None,
-    size: int,
-    features: str,
-) -> None:
+def _features(images: _Images, out: Path) -> None:
     """Train the backbone and extract its features, unless that is already done."""
-    from dsal.cli.extract import extract
-    from dsal.cli.pretrain import pretrain
+    from dsal.cli.pretrain import extract, pretrain
     from dsal.data.features.shards import is_sharded
 
-    source: dict[str, Any] = {"dataset": dataset, "data_root": data_root}
+    source: dict[str, Any] = {"dataset": images.dataset, "data_root": images.data_root}
     trained = out / WEIGHTS
-    if weights is None and not trained.exists():
-        again = trained.with_name(trained.name + ".checkpoint").exists()
-        pretrain(out=trained, **source, recipe=recipe, epochs=epochs, size=size, flip=False, resume=again)
+    if images.weights is None and not trained.exists():
+        own: dict[str, Any] = {"recipe": images.recipe, "epochs": images.epochs, "size": images.size, "flip": False}
+        pretrain(out=trained, **source, **own, resume=trained.with_name(trained.name + ".checkpoint").exists())
     if not is_sharded(out / FEATURES):
-        extract(weights=weights or str(trained), out=out / FEATURES, **source, features=features)
+        weights = images.weights or str(trained)
+        extract(weights=weights, out=out / FEATURES, **source, features=images.features)
 
 
-def _forecast(
-    what: list[str],
-    plan: Plan,
-    data: DataSet | None,
-    weights: str | None,
-    recipe: str,
-    epochs: int | None,
-    size: int,
-    features: str,
-    display: Display,
-) -> None:
+def _forecast(what: list[str], plan: Plan, images: _Images | None, display: Display) -> None:
     """Measure this machine and print the estimated time, memory and disk."""
-    from dataclasses import replace
-
     from dsal.backbones.hub import open_backbone
     from dsal.data import Scenario
     from dsal.protocol.experiment import Experiment, prepare
@@ -181,20 +179,20 @@ def _forecast(
     needs = [need for item in chosen_items(what) for need in item.needs(plan)]
     shapes: dict[str, dict[str, Any]] = {}
     costs: list[Cost] = []
-    if data is not None:
-        device, asked = choose_device(), RECIPES.get(recipe)
-        if weights is None:
+    if images is not None:
+        data, device, recipe = images.data, choose_device(), RECIPES.get(images.recipe)
+        if images.weights is None:
             display.note("measuring base training")
             scenario = Scenario.deal(len(data.class_names), phases=plan.phases[0])
-            asked = asked if epochs is None else replace(asked, epochs=epochs)
-            cost, backbone = pretraining_cost(data.at(size, 3), scenario, asked, "resnet18", device, None)
+            recipe = recipe if images.epochs is None else replace(recipe, epochs=images.epochs)
+            cost, backbone = pretraining_cost(data.at(images.size, 3), scenario, recipe, "resnet18", device, None)
             costs.append(cost)
         else:
-            backbone = open_backbone(weights).to(device)
+            backbone = open_backbone(images.weights).to(device)
         display.note("measuring the extraction of features")
-        costs.append(extraction_cost(data, backbone, features))
+        costs.append(extraction_cost(data, backbone, images.features))
         labels = data.train.labels.numpy(), data.test.labels.numpy()
-        width, classes = backbone.widths[features], len(data.class_names)
+        width, classes = backbone.widths[images.features], len(data.class_names)
         shapes[plan.dataset] = {"width": width, "labels": labels, "classes": classes}
     display.note("measuring linear algebra")
     rates = measure_rates()

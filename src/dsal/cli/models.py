@@ -1,0 +1,131 @@
+"""``dsal info``, ``check`` and ``merge``: what is in a model file, whether it is whole, and several in one."""
+
+from __future__ import annotations
+
+import json as json_
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dsal.cli.image_model import Model, Wait
+from dsal.cli.say import say
+from dsal.errors import FileFormatError, InputError
+
+
+def info(
+    model: Model,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show the classes of a model, the number of images of each, and its settings and sizes."""
+    from dsal.files.model_schema import IMAGE_MODEL
+    from dsal.files.tensors import damaged_arrays
+
+    facts, _, damaged = damaged_arrays(model, IMAGE_MODEL)
+    if damaged:
+        raise FileFormatError(f"{model} was changed after it was written: see dsal check {model}")
+    head, card, counts = facts["classifier"], facts["card"], facts["counts"]
+    record = {
+        "path": str(model),
+        "bytes": model.stat().st_size,
+        "dsal": facts["dsal"],
+        "backbone": card["architecture"],
+        "backbone_sha256": facts["backbone_sha256"],
+        "image_size": card["size"],
+        "features": head["features"],
+        "expansion_size": head["params"]["expansion_size"],
+        "gamma": head["gammas"][0],
+        "compensation": facts["compensation"],
+        "learns_on": head["learning"],
+        "phases": head["phases"],
+        "version": facts["version_id"],
+        "undo": [version["change"] for version in facts["history"]],
+        "redo": [version["change"] for version in facts["undone"]],
+        "images": sum(counts.values()),
+        "classes": counts,
+    }
+    if json:
+        say(json_.dumps(record, indent=2, ensure_ascii=False))
+        return
+    for name, value in record.items():
+        if name == "classes":
+            say(f"classes: {len(counts)}")
+            for label, images in counts.items():
+                say(f"  {label}: {images}")
+        elif name in ("undo", "redo"):
+            say(f"{name}: {'; '.join(record[name]) or 'nothing'}")
+        else:
+            say(f"{name.replace('_', ' ')}: {value}")
+
+
+def check(
+    model: Model,
+) -> None:
+    """Check every checksum and every invariant of a model file; of a damaged one, say what is whole.
+
+    Nothing is written. The exit code is 0 for a whole file and 1 for a damaged one.
+    """
+    from dsal.files.model_schema import IMAGE_MODEL
+    from dsal.files.tensors import damaged_arrays
+    from dsal.image_model import ImageModel
+
+    facts, whole, damaged = damaged_arrays(model, IMAGE_MODEL)
+    if not damaged:
+        ImageModel.load(model)  # shapes, values, and the fingerprint of the backbone
+        say(f"{model} is whole: {len(whole)} arrays, {len(facts['counts'])} classes")
+        return
+    say(f"{model} is damaged: {len(damaged)} of {len(whole) + len(damaged)} arrays are not what was written")
+    for part in ("backbone", "classifier", "novelty"):
+        bad = [name for name in damaged if name.startswith(f"{part}.")]
+        say(f"  the {part}: {f'damaged ({len(bad)} arrays)' if bad else 'whole'}")
+    shared = [name for name in damaged if name.startswith(("backbone.", "classifier.expansion."))]
+    good = [
+        version["change"]
+        for number, version in enumerate(facts["history"])
+        if not shared and not any(name.startswith(f"history.{number}.") for name in damaged)
+    ]
+    if good:
+        say(f"  the version before {good[-1]!r} is whole: it is in the history of the file")
+    else:
+        say("  no earlier version in its history is whole: use a copy of the file")
+    raise typer.Exit(1)
+
+
+def merge(
+    models: Annotated[
+        list[Path], typer.Argument(metavar="MODEL MODEL...", help="Model files written by `dsal learn`.")
+    ],
+    out: Annotated[Path, typer.Option(help="The model file to write; may be one of the inputs.")],
+    again: Annotated[
+        bool, typer.Option("--again", help="Count images that several models have learned once for each.")
+    ] = False,
+    wait: Wait = None,
+) -> None:
+    """Merge models that were taught in different places.
+
+    They need the same backbone, expansion size and seed. The main stream is then exactly that of all images together;
+    the compensation stream is close, but not equal.
+    """
+    from dsal.files.atomic import check_writable
+    from dsal.files.lock import model_lock
+
+    if out.exists():
+        check_writable(out)
+    if len(models) < 2:
+        raise InputError("give at least two models to merge")
+    if len({path.resolve() for path in models}) < len(models):
+        raise InputError("a model cannot merge with itself: its images would count twice")
+    for path in models:
+        if not path.is_file():
+            raise FileNotFoundError(f"no such file: {path}")
+
+    from dsal.cli.image_model import load_model, say_knows
+
+    first, *others = models
+    with model_lock(out, wait):
+        merged = load_model(first)
+        for path in others:
+            merged.merge(load_model(path), again=again)
+        merged.save(out)
+    say(say_knows(out, merged))
+    say("probabilities and novelty are estimated from the merged sums; the next lesson measures them again")
