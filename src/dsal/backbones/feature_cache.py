@@ -22,7 +22,7 @@ from dsal.data.dataset import DataSet
 from dsal.data.features.feature_set import FeatureSet
 from dsal.distributed import ALONE, Team
 from dsal.files.atomic import atomic_write
-from dsal.files.json_files import write_json
+from dsal.files.schema import write_json
 
 _FORMAT = 1
 

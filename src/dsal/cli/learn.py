@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsal.cli.image_model import Device, SkipBroken, Source, Wait
+from dsal.cli.image_model import Device, SkipBroken, Source, Wait, broken_option, check_backbone, load_model, say_broken
 from dsal.cli.say import say
 from dsal.errors import InputError
 
@@ -61,7 +61,6 @@ def learn(
 
     from dsal.backbones.hub import DEFAULT
     from dsal.cli.display import Display
-    from dsal.cli.image_model import broken_option, check_backbone, load_model, say_broken
     from dsal.cli.processes import current_team
     from dsal.image_model import ImageModel
     from dsal.training import choose_device
@@ -91,10 +90,8 @@ def learn(
         display.note(f"passed over: {passed_over_text(files.passed)}")
     say_broken(lesson.broken)
     _say(lesson)
-    say(
-        f"learned {lesson.images} images; {model} now knows {len(taught.classes)} classes from "
-        f"{sum(taught.counts.values())} images"
-    )
+    known = f"{len(taught.classes)} classes from {sum(taught.counts.values())} images"
+    say(f"learned {lesson.images} images; {model} now knows {known}")
     if not math.isnan(lesson.loo_accuracy):
         say(f"leave-one-out accuracy of the new images (main stream): {100 * lesson.loo_accuracy:.1f}%")
     elif lesson.images:

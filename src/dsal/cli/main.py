@@ -15,20 +15,16 @@ import typer
 
 from dsal.base.version import __version__
 from dsal.cli.compare import compare
-from dsal.cli.correct import drop, redo, relabel, rename, undo
-from dsal.cli.evaluate import evaluate
-from dsal.cli.export import export
-from dsal.cli.forget import forget
+from dsal.cli.correct import drop, forget, redo, relabel, rename, undo
 from dsal.cli.learn import learn
-from dsal.cli.models import check, info, merge
-from dsal.cli.predict import predict
+from dsal.cli.models import check, export, info, merge
+from dsal.cli.predict import evaluate, predict, suggest
 from dsal.cli.pretrain import extract, pretrain
 from dsal.cli.processes import end_with_parent, multi_process, out_of_memory, single_process
 from dsal.cli.reproduce import reproduce
 from dsal.cli.run import report, run, tune
 from dsal.cli.say import say
 from dsal.cli.serve import serve
-from dsal.cli.suggest import suggest
 from dsal.errors import DSALError, InputError
 
 app = typer.Typer(

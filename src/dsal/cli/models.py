@@ -1,15 +1,14 @@
-"""``dsal info``, ``check`` and ``merge``: what is in a model file, whether it is whole, and several in one."""
+"""``dsal info``, ``check``, ``merge`` and ``export``: look into model files, make one of several, make a graph of one."""
 
 from __future__ import annotations
 
-import json as json_
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from dsal.cli.image_model import Model, Wait
-from dsal.cli.say import say
+from dsal.cli.image_model import Model, Wait, load_model, say_knows
+from dsal.cli.say import say, say_json
 from dsal.errors import FileFormatError, InputError
 
 
@@ -45,7 +44,7 @@ def info(
         "classes": counts,
     }
     if json:
-        say(json_.dumps(record, indent=2, ensure_ascii=False))
+        say_json(record)
         return
     for name, value in record.items():
         if name == "classes":
@@ -119,8 +118,6 @@ def merge(
         if not path.is_file():
             raise FileNotFoundError(f"no such file: {path}")
 
-    from dsal.cli.image_model import load_model, say_knows
-
     first, *others = models
     with model_lock(out, wait):
         merged = load_model(first)
@@ -129,3 +126,27 @@ def merge(
         merged.save(out)
     say(say_knows(out, merged))
     say("probabilities and novelty are estimated from the merged sums; the next lesson measures them again")
+
+
+def export(
+    model: Model,
+    onnx: Annotated[Path | None, typer.Option(help="ONNX file to write.", show_default=False)] = None,
+    torch: Annotated[Path | None, typer.Option(help="torch.export file to write.", show_default=False)] = None,
+) -> None:
+    """Export backbone, expansion and both streams as one graph: pixels in, logits out, labels in the metadata."""
+    from dsal.files.atomic import check_writable
+    from dsal.image_model.graph_export import export_onnx, export_torch
+
+    if onnx is None and torch is None:
+        raise InputError("nothing to write: give --onnx FILE, --torch FILE, or both")
+    for path in (onnx, torch):
+        if path is not None:
+            check_writable(path)
+    taught = load_model(model)
+    for path, write in ((onnx, export_onnx), (torch, export_torch)):
+        if path is not None:
+            write(taught, path)
+            say(
+                f"{path}: images (n, {taught.backbone.card.in_channels}, {taught.backbone.card.size}, "
+                f"{taught.backbone.card.size}) uint8 to logits of {len(taught.classes)} classes"
+            )

@@ -1,4 +1,4 @@
-"""``dsal predict``: labels of images."""
+"""``dsal predict``, ``evaluate`` and ``suggest``: what a model makes of images."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json as json_
 import math
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,12 +18,13 @@ from dsal.cli.image_model import (
     Model,
     NamedImages,
     SkipBroken,
+    Source,
     broken_option,
     load_predictor,
     named_images,
     say_broken,
 )
-from dsal.cli.say import say
+from dsal.cli.say import say, say_json
 from dsal.errors import InputError
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ def predict(
     question = {"top_k": top_k, "threshold": threshold, "broken": broken_option(skip_broken)}
     answers = _answers(model, paths, device, skipped, question)
     if json:
-        say(json_.dumps([record_of(answer) for answer in answers], indent=2, ensure_ascii=False))
+        say_json([_record(answer) for answer in answers])
     elif as_csv:
         table = csv.writer(sys.stdout, lineterminator="\n")
         table.writerow(["path", "label", "score", "novelty", "novel"])
@@ -65,7 +67,7 @@ def predict(
             sys.stdout.flush()
     else:
         for answer in answers:
-            say(json_.dumps(record_of(answer), ensure_ascii=False) if json_lines else line_of(answer))
+            say(json_.dumps(_record(answer), ensure_ascii=False) if json_lines else _line(answer))
     say_broken(skipped)
 
 
@@ -80,20 +82,103 @@ def _answers(
             yield answer
 
 
-def record_of(answer: Prediction) -> dict[str, Any]:
+def _record(answer: Prediction) -> dict[str, Any]:
     """Return an answer as a JSON object: see docs/own-images.md."""
     return {
         "path": str(answer.path),
         "label": answer.label,
         "score": answer.score,
         "top_k": [{"label": label, "score": score} for label, score in answer.top_k],
-        "novelty": None if math.isnan(answer.novelty) else answer.novelty,
+        "novelty": _number(answer.novelty),
         "novel": answer.novel,
     }
 
 
-def line_of(answer: Prediction) -> str:
+def _number(value: float) -> float | None:
+    """Return a value that JSON can hold: null for NaN."""
+    return None if math.isnan(value) else value
+
+
+def _line(answer: Prediction) -> str:
     """Format an answer as one line for people."""
     ranked = "  ".join(f"{label} {score:.2f}" for label, score in answer.top_k)
     unknown = "unknown; nearest: " if answer.novel else ""
     return f"{answer.path}: {unknown}{ranked}  (novelty {answer.novelty:.2f})"
+
+
+def evaluate(
+    model: Model,
+    source: Source,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object, with confusion counts.")] = False,
+    skip_broken: SkipBroken = False,
+    device: Device = "auto",
+) -> None:
+    """Measure accuracy on held-out images; images of classes that were never taught should be flagged as unknown."""
+    from dsal.data.images.labelled_files import passed_over_text, read_files
+
+    files = read_files(source)
+
+    from dsal.cli.display import Display
+
+    display = Display()
+    taught = load_predictor(model, device)
+    with display.preparation() as progress:
+        broken = broken_option(skip_broken)
+        found = taught.evaluate(files, broken=broken, progress=partial(progress, "reading images"))
+    if files.passed:
+        display.note(f"passed over: {passed_over_text(files.passed)}")
+    say_broken(found.broken)
+    totals, right = found.confusion.sum(1), found.confusion.diagonal()
+    known = int(totals.sum())
+    if json:
+        record = {
+            "accuracy": _number(found.accuracy),
+            "accepted_accuracy": _number(found.accepted_accuracy),
+            "known": {"images": known, "flagged": found.known_flagged},
+            "unknown": {"images": found.unknown, "flagged": found.unknown_flagged},
+            "classes": list(found.classes),
+            "confusion": found.confusion.tolist(),
+        }
+        say_json(record)
+        return
+    width = max(map(len, found.classes))
+    for label, hits, images in zip(found.classes, right, totals, strict=True):
+        if images:
+            say(f"{label:<{width}}  {100 * hits / images:6.2f}%  of {images} images")
+    if known:
+        say(f"accuracy {100 * found.accuracy:.2f}% on {known} images of known classes, flagged or not")
+        say(
+            f"flagged as unknown: {found.known_flagged} of {known} images of known classes; accuracy "
+            f"{100 * found.accepted_accuracy:.2f}% if these count as wrong"
+        )
+    if found.unknown:
+        say(f"flagged as unknown: {found.unknown_flagged} of {found.unknown} images of classes never taught")
+
+
+def suggest(
+    model: Model,
+    images: NamedImages,
+    count: Annotated[int, typer.Option(min=1, help="How many to suggest.")] = 20,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False,
+    skip_broken: SkipBroken = False,
+    device: Device = "auto",
+) -> None:
+    """Pick the unlabelled images that would teach the model most: typical examples of what it is unsure of.
+
+    The most useful comes first. Sort these into class folders and `dsal learn` them. Images that were learned before
+    are left out.
+    """
+    paths = named_images(images)
+
+    from dsal.cli.display import Display
+
+    taught = load_predictor(model, device)
+    with Display().preparation() as progress:
+        broken = broken_option(skip_broken)
+        answers = taught.suggest(paths, count, broken=broken, progress=partial(progress, "reading images"))
+    say_broken(answers.broken)
+    if json:
+        say_json([_record(answer) for answer in answers])
+        return
+    for answer in answers:
+        say(_line(answer))

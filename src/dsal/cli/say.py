@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from typing import Any
 
 import typer
 
@@ -16,6 +18,11 @@ def printable(text: object) -> str:
     a\u001b[2Jb
     """
     return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", str(text))
+
+
+def say_json(value: Any) -> None:
+    """Print a JSON document for other programs to stdout."""
+    say(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def say(text: object = "", *, err: bool = False, nl: bool = True) -> None:

@@ -17,6 +17,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dsal.errors import FileFormatError
+from dsal.files.atomic import StrPath, check_readable, write_text
+
 Facts: TypeAlias = dict[str, Any]
 Dimension: TypeAlias = "int | str | Callable[[Mapping[str, int]], int]"
 VALUES = 500_000  # maximum number of values in one JSON text: each takes about a hundred bytes of memory
@@ -329,3 +332,29 @@ def _described(value: object) -> str:
     if isinstance(value, (list, dict)):
         return f"a {'list' if isinstance(value, list) else 'table'} of {len(value)}"
     return repr(value) if not isinstance(value, int) or value.bit_length() <= 64 else "a very large integer"
+
+
+_JSON_BYTES = 2**26
+
+
+def write_json(path: StrPath, value: Any) -> None:
+    """Write a JSON file, atomically; numbers must be finite."""
+    write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+
+def read_json(path: StrPath, fact: Fact) -> Any:
+    """Read a JSON file.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        FileFormatError: it is truncated or corrupt, too large, or does not match ``fact``.
+    """
+    path = check_readable(path)
+    try:
+        if path.stat().st_size > _JSON_BYTES:
+            raise Mismatch(f"it has more than {_JSON_BYTES} bytes")
+        value = parse_json(path.read_text(encoding="utf-8"))
+        fact.check(value, "the document")
+    except (Mismatch, UnicodeDecodeError) as error:
+        raise FileFormatError(f"{path} cannot be used: {error}") from error
+    return value

@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dsal.files.json_files import read_json, write_json
-from dsal.files.schema import ANY_TABLE, Anything, Each, Record
+from dsal.files.schema import ANY_TABLE, Anything, Each, Record, read_json, write_json
 from dsal.methods import METHODS
 from dsal.protocol.experiment import Experiment, option_hints
 from dsal.protocol.trials import PHASES, Trial, TuningData, best, tune

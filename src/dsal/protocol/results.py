@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from dsal.errors import FileFormatError
 from dsal.files.atomic import atomic_write, check_readable
-from dsal.files.json_files import read_json, write_json
 from dsal.files.schema import (
     Anything,
     Array,
@@ -35,6 +34,8 @@ from dsal.files.schema import (
     Ruled,
     Text,
     check_headers,
+    read_json,
+    write_json,
 )  # fmt: skip
 from dsal.methods import METHODS
 from dsal.protocol import metrics

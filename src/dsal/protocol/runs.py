@@ -12,8 +12,7 @@ from typing import Any
 
 from dsal.distributed import ALONE, Team
 from dsal.errors import InputError
-from dsal.files.json_files import read_json, write_json
-from dsal.files.schema import Anything, Maybe, Record, Text
+from dsal.files.schema import Anything, Maybe, Record, Text, read_json, write_json
 from dsal.methods import METHODS
 from dsal.protocol.config import read_config, write_config
 from dsal.protocol.experiment import Setting

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dsal.files.json_files import read_json
-from dsal.files.schema import ANY_TABLE, Anything, Each, Record
+from dsal.files.schema import ANY_TABLE, Anything, Each, Record, read_json
 from dsal.methods import METHODS
 from dsal.protocol.paper_numbers import PaperResult, nearest_result, paper_results
 from dsal.reproduction.item import Block, Summary, Table, shown, signed

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dsal.base.registry import Registry
-from dsal.files.json_files import read_json, write_json
-from dsal.files.schema import ANY_TABLE
+from dsal.files.schema import ANY_TABLE, read_json, write_json
 from dsal.protocol.provenance import environment
 from dsal.reproduction import fig3, fig4, fig5, fig6, table1, table2
 from dsal.reproduction.item import Item

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from dsal.errors import InputError
-from dsal.files.json_files import read_json, write_json
-from dsal.files.schema import ANY_TABLE, Array, Number, Record, Schema
+from dsal.files.schema import ANY_TABLE, Array, Number, Record, Schema, read_json, write_json
 from dsal.files.tensors import load_tensors, save_tensors
 from dsal.protocol.experiment import Setting, prepare
 from dsal.protocol.metrics import ConfusionCounts
