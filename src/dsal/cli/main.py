@@ -20,7 +20,7 @@ from dsal.cli.learn import learn
 from dsal.cli.models import check, export, info, merge
 from dsal.cli.predict import evaluate, predict, suggest
 from dsal.cli.pretrain import extract, pretrain
-from dsal.cli.processes import end_with_parent, multi_process, out_of_memory, single_process
+from dsal.cli.processes import end_with_parent, in_processes, out_of_memory
 from dsal.cli.reproduce import reproduce
 from dsal.cli.run import report, run, tune
 from dsal.cli.say import say
@@ -33,31 +33,12 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.command()(multi_process(run))
-app.command()(single_process(compare))
-app.command()(multi_process(pretrain))
-app.command()(multi_process(extract))
-app.command()(single_process(report))
-app.command(rich_help_panel="Own images")(multi_process(learn))
-for _command in (
-    predict,
-    evaluate,
-    suggest,
-    info,
-    check,
-    undo,
-    redo,
-    rename,
-    drop,
-    relabel,
-    merge,
-    forget,
-    export,
-    serve,
-):
-    app.command(rich_help_panel="Own images")(single_process(_command))
-app.command()(single_process(reproduce))
-app.command()(single_process(tune))
+_RESEARCH = (run, compare, pretrain, extract, report, reproduce, tune)
+_OWN = (learn, predict, evaluate, suggest, info, check, undo, redo, rename, drop, relabel, merge, forget, export, serve)
+_MANY_PROCESSES = (run, pretrain, extract, learn)  # under torchrun
+for _panel, _commands in ((None, _RESEARCH), ("Own images", _OWN)):
+    for _command in _commands:
+        app.command(rich_help_panel=_panel)(in_processes(_command, many=_command in _MANY_PROCESSES))
 
 
 def _version(wanted: bool) -> None:

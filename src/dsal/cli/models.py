@@ -1,4 +1,4 @@
-"""``dsal info``, ``check``, ``merge`` and ``export``: look into model files, make one of several, make a graph of one."""
+"""``dsal info``, ``check``, ``merge`` and ``export``: look into a model file, merge several, make a graph of one."""
 
 from __future__ import annotations
 

@@ -30,15 +30,24 @@ def current_team() -> Team:
     return _joined[-1] if _joined else ALONE
 
 
-def multi_process(command: Callable[P, None]) -> Callable[P, None]:
-    """Wrap a command so that all processes are joined while it runs; a single process runs it unchanged."""
+def in_processes(command: Callable[P, None], *, many: bool) -> Callable[P, None]:
+    """Wrap a command so that all processes of ``torchrun`` are joined while it runs, or are refused.
+
+    A single process runs it unchanged: it may finish or fail without loading PyTorch, which takes seconds.
+
+    Args:
+        command: its own arguments stay.
+        many: whether it can run in many processes; others would not know of each other.
+    """
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         check_address_space(command.__name__)
         if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-            command(*args, **kwargs)  # may finish or fail without loading PyTorch, which takes seconds
+            command(*args, **kwargs)
             return
+        if not many:
+            raise InputError(f"dsal {command.__name__} runs in one process: start it without torchrun")
         from dsal.distributed import joined
 
         with joined() as team:
@@ -47,19 +56,6 @@ def multi_process(command: Callable[P, None]) -> Callable[P, None]:
                 command(*args, **kwargs)
             finally:
                 _joined.pop()
-
-    return run
-
-
-def single_process(command: Callable[P, None]) -> Callable[P, None]:
-    """Wrap a command so that it is refused in several processes, which would not know of each other."""
-
-    @wraps(command)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        check_address_space(command.__name__)
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            raise InputError(f"dsal {command.__name__} runs in one process: start it without torchrun")
-        command(*args, **kwargs)
 
     return run
 

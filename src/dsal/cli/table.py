@@ -35,23 +35,28 @@ def print_table(table: Table) -> None:
 def results_table(document: dict[str, Any]) -> Table:
     """Build a table with the run in one row, and below it what the paper reports for its data set and K."""
     config, seeds = document["config"], document["seeds"]
+    table = _empty_table(config, f", {len(seeds)} seed{'s' * (len(seeds) > 1)}")
+    seconds = sum(phase["seconds"]["mean"] for phase in document["phases"])
+    table.add_row(document["method"], *(spread_text(document[name]) for name in _ACCURACIES), f"{seconds:.1f}")
+    published = paper_rows(document)
+    for result in published:
+        table.add_row(f"{result.method} *", figure_text(result.average), figure_text(result.last), style="dim")
+    note = f"\n* the paper's, with a {published[0].backbone_title}" if published else ""
+    table.caption = f"percent; average over {averaged(config)}; base and new after phase K{note}"
+    return table
+
+
+def _empty_table(config: dict[str, Any], runs: str, *more: str) -> Table:
+    """Return a table for runs of this configuration; the columns ``more`` come last."""
     table = Table(
-        *("", "average", "last", "base", "new", "forgetting", "seconds"),
-        title=f"{Path(config['dataset']).name}, K = {config['phases']}, {len(seeds)} seed{'s' * (len(seeds) > 1)}",
+        *("", "average", "last", "base", "new", "forgetting", "seconds", *more),
+        title=f"{Path(config['dataset']).name}, K = {config['phases']}{runs}",
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),  # with deviations it just fits 80 columns
         pad_edge=False,
     )
     for column in table.columns[1:]:
         column.justify = "right"
-    names = ("average_accuracy", "last_accuracy", "base_accuracy", "new_accuracy", "forgetting")
-    seconds = sum(phase["seconds"]["mean"] for phase in document["phases"])
-    table.add_row(document["method"], *(spread_text(document[name]) for name in names), f"{seconds:.1f}")
-    published = paper_rows(document)
-    for result in published:
-        table.add_row(f"{result.method} *", figure_text(result.average), figure_text(result.last), style="dim")
-    note = f"\n* the paper's, with a {published[0].backbone_title}" if published else ""
-    table.caption = f"percent; average over {averaged(config)}; base and new after phase K{note}"
     return table
 
 
@@ -95,28 +100,10 @@ def comparison_table(runs: Sequence[dict[str, Any]], paper: Sequence[PaperResult
     """Build a table of runs at the same K, best average first, and below them what the paper reports."""
     config = runs[0]["config"]
     counts = {title: name for title, name in _COUNTS.items() if any(run.get(name) is not None for run in runs)}
-    table = Table(
-        *(
-            "",
-            "average",
-            "last",
-            "base",
-            "new",
-            "forgetting",
-            "seconds",
-            "peak MB",
-            "stored MB",
-            *counts,
-            "exemplar-free",
-        ),
-        title=f"{Path(config['dataset']).name}, K = {config['phases']}",
-        caption=f"percent; average over {averaged(config)}; base and new after phase K; seconds of learning, one seed",
-        box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
+    table = _empty_table(config, "", "peak MB", "stored MB", *counts, "exemplar-free")
+    table.caption = (
+        f"percent; average over {averaged(config)}; base and new after phase K; seconds of learning, one seed"
     )
-    for column in table.columns[1:]:
-        column.justify = "right"
     for run in sorted(runs, key=lambda run: -run["average_accuracy"]["mean"]):
         table.add_row(
             run["method"],
