@@ -3,8 +3,8 @@
 It is an operating-system lock on a hidden file next to the model (``.m.dsal.lock``), so it is released when a process
 dies, even by ``kill -9``. The model file itself cannot be locked, because saving replaces that file.
 
-Not by the package filelock (tried: 4.2). It gives up the lock of a killed process and refuses links, too, but leaves the
-lock file behind, creates missing folders, falls back to a lock that outlives its process where the file system has
+Not by the package filelock (tried: 4.2). It gives up the lock of a killed process and refuses links, too. But it leaves
+the lock file behind, creates missing folders, falls back to a lock that outlives its process where the file system has
 none, and takes 0.1 s to import.
 """
 
