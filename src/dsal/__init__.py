@@ -6,7 +6,7 @@ Names are imported on first use, so ``import dsal`` is cheap.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dsal.base.version import __version__ as __version__
+from dsal.base import __version__ as __version__
 
 if TYPE_CHECKING:
     from dsal.analytic.head import AnalyticHead

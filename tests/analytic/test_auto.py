@@ -8,7 +8,7 @@ from sklearn.base import clone
 
 from dsal import DSALClassifier
 from dsal.analytic.tuning import GAMMA_ROWS, GAMMAS
-from dsal.base.defaults import COMPENSATION
+from dsal.base.options import COMPENSATION
 from dsal.data.features.feature_set import FeatureSet
 from dsal.errors import InputError
 

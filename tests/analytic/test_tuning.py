@@ -12,7 +12,7 @@ from dsal.analytic.activations import resolve
 from dsal.analytic.expansion import RandomProjection
 from dsal.analytic.rows import Block
 from dsal.analytic.tuning import GAMMAS, GammaChoice, RatioFit, RidgePath, choose_gamma
-from dsal.base.defaults import COMPENSATION
+from dsal.base.options import COMPENSATION
 from dsal.data import Scenario
 from dsal.data.features.feature_set import FeatureSet
 from dsal.errors import InputError

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from dsal.base.version import __version__
+from dsal.base import __version__
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from dsal.base.version import __version__
+from dsal.base import __version__
 from dsal.errors import MemoryNeededError
 from dsal.files.atomic import backup_path
 from dsal.image_model import ImageModel

@@ -32,8 +32,8 @@ from dsal.analytic.scoring import best_columns, logits
 from dsal.analytic.streams import Auto, Compensation, cleansed, one_hot, residue
 from dsal.analytic.tuning import GAMMA_ROWS, RatioFit, choose_gammas
 from dsal.analytic.validation import check_gamma, check_positive, check_size, is_auto
-from dsal.base.defaults import EXPANSION_SIZE, GAMMA
 from dsal.base.memory import require
+from dsal.base.options import EXPANSION_SIZE, GAMMA
 from dsal.distributed import ALONE, Team
 from dsal.errors import InputError
 from dsal.files.model_schema import LEARNER, learner_arrays

@@ -27,8 +27,8 @@ from dsal.analytic.combine import combined
 from dsal.analytic.expansion import Expansion
 from dsal.analytic.rows import Block, PhaseRows, Reader
 from dsal.analytic.streams import Auto, Compensation, one_hot, residue
-from dsal.base.defaults import COMPENSATION
 from dsal.base.memory import require
+from dsal.base.options import COMPENSATION
 from dsal.errors import InputError
 from dsal.linalg.backend import Backend
 

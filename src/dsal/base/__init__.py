@@ -1,1 +1,3 @@
-"""Small tools without mathematics: registries, option checks, progress, defaults, memory, arrays."""
+"""Small tools without mathematics: registries, options and their defaults, progress, memory, arrays; the version."""
+
+__version__ = "0.2.0"

@@ -20,7 +20,7 @@ from dsal.analytic.rollback import rollback
 from dsal.analytic.streams import Compensation
 from dsal.analytic.tuning import GAMMA_ROWS
 from dsal.analytic.validation import check_compensation, check_gamma
-from dsal.base.defaults import COMPENSATION, EXPANSION_SIZE, GAMMA
+from dsal.base.options import COMPENSATION, EXPANSION_SIZE, GAMMA
 from dsal.classifier import classifier_files
 from dsal.classifier.calibration import Calibration, rows_wanted
 from dsal.classifier.inputs import Survey, read_rows

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from dsal.base.version import __version__
+from dsal.base import __version__
 from dsal.cli.compare import compare
 from dsal.cli.correct import drop, forget, redo, relabel, rename, undo
 from dsal.cli.learn import learn

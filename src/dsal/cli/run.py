@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsal.base.defaults import EXPANSION_SIZE
+from dsal.base.options import EXPANSION_SIZE
 from dsal.cli.arguments import (
     EXPERIMENT,
     METHOD,

@@ -14,9 +14,9 @@ from torch import nn
 
 from dsal.backbones.backbone import Backbone
 from dsal.backbones.hub import DEFAULT, as_backbone
-from dsal.base.defaults import EXPANSION_SIZE
+from dsal.base import __version__
+from dsal.base.options import EXPANSION_SIZE
 from dsal.base.progress import OnProgress
-from dsal.base.version import __version__
 from dsal.classifier import DSALClassifier
 from dsal.distributed import ALONE, Team
 from dsal.errors import InputError, StaleVersionError

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from dsal.backbones import graphs
 from dsal.backbones.backbone import Backbone, Card, channels_last, read_card
 from dsal.backbones.hub import MODULE, empty_backbone, wrap_module
-from dsal.base.version import __version__
+from dsal.base import __version__
 from dsal.classifier import DSALClassifier, classifier_files
 from dsal.distributed import Team
 from dsal.errors import FileFormatError, InputError

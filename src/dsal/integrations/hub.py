@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from dsal.base.version import __version__
+from dsal.base import __version__
 from dsal.classifier import DSALClassifier
 from dsal.errors import InputError
 from dsal.image_model import ImageModel

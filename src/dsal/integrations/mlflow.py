@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dsal.base.version import __version__
+from dsal.base import __version__
 from dsal.classifier import DSALClassifier
 from dsal.errors import InputError
 from dsal.image_model import ImageModel

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from dsal.base.version import __version__
+from dsal.base import __version__
 from dsal.distributed import ALONE, Team
 from dsal.protocol.experiment import Setting
 

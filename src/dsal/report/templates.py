@@ -13,7 +13,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from dsal.base.version import __version__
+from dsal.base import __version__
 from dsal.report.run_pages import dataset_title
 from dsal.report.styles import css_colors, style
 from dsal.report.svg import draw_svg

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dsal.analytic.expansion import RandomProjection
-from dsal.base.defaults import EXPANSION_SIZE, GAMMA
+from dsal.base.options import EXPANSION_SIZE, GAMMA
 from dsal.errors import InputError
 from dsal.linalg.backend import backend_for
 from dsal.methods.closed_form.kit.array_method import (

@@ -6,7 +6,7 @@ from dsal.analytic.activations import resolve
 from dsal.analytic.learner import Learner
 from dsal.analytic.streams import Auto, Compensation
 from dsal.analytic.validation import check_compensation
-from dsal.base.defaults import COMPENSATION, EXPANSION_SIZE, GAMMA
+from dsal.base.options import COMPENSATION, EXPANSION_SIZE, GAMMA
 from dsal.errors import InputError
 from dsal.methods.closed_form.kit.learner_method import Analytic
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dsal.analytic.learner import Learner
 from dsal.analytic.streams import Auto
-from dsal.base.defaults import EXPANSION_SIZE, GAMMA
+from dsal.base.options import EXPANSION_SIZE, GAMMA
 from dsal.errors import InputError
 from dsal.methods.closed_form.kit.learner_method import Analytic
 

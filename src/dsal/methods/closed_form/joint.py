@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dsal.base.defaults import EXPANSION_SIZE, GAMMA
+from dsal.base.options import EXPANSION_SIZE, GAMMA
 from dsal.errors import InputError
 from dsal.files.schema import Array as Kept
 from dsal.methods.closed_form.acil import ACIL

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dsal.base.defaults import EXPANSION_SIZE
+from dsal.base.options import EXPANSION_SIZE
 from dsal.errors import InputError
 from dsal.files.schema import Array as Kept
 from dsal.linalg.backend import Backend, LinAlgError, backend_for

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import AfterValidator
 
-from dsal.base.version import __version__
+from dsal.base import __version__
 from dsal.image_model import ImageModel
 from dsal.image_model.outcomes import THRESHOLD
 from dsal.serve.engine.library import Outcome, check_label

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse
 from starlette.staticfiles import StaticFiles
 
-from dsal.base.version import __version__
+from dsal.base import __version__
 from dsal.serve.engine.records import CONTENT_TYPE
 from dsal.serve.engine.service import Service
 from dsal.serve.http.api import api_routes

@@ -10,7 +10,7 @@ import numpy as np
 from fastapi import APIRouter, Request, Response
 from numpy.typing import NDArray
 
-from dsal.base.version import __version__
+from dsal.base import __version__
 from dsal.serve.engine.names import model_path
 from dsal.serve.engine.service import ScoredImages, Service
 from dsal.serve.engine.snapshots import Snapshot
