@@ -7,17 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dsal.cli.image_model import (
-    Device,
-    KeepCompensation,
-    Model,
-    SkipBroken,
-    Wait,
-    broken_option,
-    changing,
-    say_knows,
-    take_images,
-)
+from dsal.cli.image_model import Device, KeepCompensation, Model, SkipBroken, Wait
 from dsal.cli.say import say
 from dsal.errors import InputError
 
@@ -29,6 +19,8 @@ def rename(
     wait: Wait = None,
 ) -> None:
     """Rename a class."""
+    from dsal.cli.image_model import changing
+
     with changing(model, wait) as taught:
         taught.rename(old, new)
     say(f"{old} is now called {new}")
@@ -44,6 +36,8 @@ def drop(
     Its images still count as negative examples of the other classes. To remove them completely, use `dsal forget`,
     which needs the images.
     """
+    from dsal.cli.image_model import changing, say_knows
+
     with changing(model, wait) as taught:
         images = taught.counts.get(label)
         taught.drop(label)
@@ -56,6 +50,8 @@ def drop(
 
 def undo(model: Model, wait: Wait = None) -> None:
     """Undo the last change, bit for bit; `dsal info` shows what can be undone."""
+    from dsal.cli.image_model import changing, say_knows
+
     if not model.is_file():
         raise FileNotFoundError(f"no such file: {model}")
     with changing(model, wait) as taught:
@@ -69,6 +65,8 @@ def undo(model: Model, wait: Wait = None) -> None:
 
 def redo(model: Model, wait: Wait = None) -> None:
     """Make the last change again that `dsal undo` undid; possible until the next change."""
+    from dsal.cli.image_model import changing, say_knows
+
     with changing(model, wait) as taught:
         change = taught.redo()
     say(f"done again: {change}; {say_knows(model, taught)}")
@@ -93,6 +91,7 @@ def relabel(
     With `--to`, all given images move to that class. Without it, give one folder of class folders (or a CSV): images
     that were learned under a different label move to the class of their folder.
     """
+    from dsal.cli.image_model import broken_option, take_images
     from dsal.data.images.labelled_files import find_images, read_files
 
     if to is None and len(images) > 1:
@@ -123,6 +122,7 @@ def forget(
     too: the compensation stream, the earlier versions for undo, and leave-one-out results. Probabilities and novelty
     are estimated from the remaining sums until the model learns more.
     """
+    from dsal.cli.image_model import broken_option, take_images
     from dsal.data.images.labelled_files import read_files
 
     files, broken = read_files(source), broken_option(skip_broken)

@@ -1,4 +1,4 @@
-"""``dsal info``, ``check``, ``merge`` and ``export``: look into a model file, merge several, make a graph of one."""
+"""``dsal info``, ``check`` and ``merge``: what is in a model file, whether it is whole, and several in one."""
 
 from __future__ import annotations
 
@@ -126,27 +126,3 @@ def merge(
         merged.save(out)
     say(say_knows(out, merged))
     say("probabilities and novelty are estimated from the merged sums; the next lesson measures them again")
-
-
-def export(
-    model: Model,
-    onnx: Annotated[Path | None, typer.Option(help="ONNX file to write.", show_default=False)] = None,
-    torch: Annotated[Path | None, typer.Option(help="torch.export file to write.", show_default=False)] = None,
-) -> None:
-    """Export backbone, expansion and both streams as one graph: pixels in, logits out, labels in the metadata."""
-    from dsal.files.atomic import check_writable
-    from dsal.image_model.graph_export import export_onnx, export_torch
-
-    if onnx is None and torch is None:
-        raise InputError("nothing to write: give --onnx FILE, --torch FILE, or both")
-    for path in (onnx, torch):
-        if path is not None:
-            check_writable(path)
-    taught = load_model(model)
-    for path, write in ((onnx, export_onnx), (torch, export_torch)):
-        if path is not None:
-            write(taught, path)
-            say(
-                f"{path}: images (n, {taught.backbone.card.in_channels}, {taught.backbone.card.size}, "
-                f"{taught.backbone.card.size}) uint8 to logits of {len(taught.classes)} classes"
-            )
