@@ -33,12 +33,12 @@ from typing import Any
 import proxy
 import tomllib
 import torch
-from dsal.files.json_files import write_json
 
 from dsal.backbones import load_backbone
 from dsal.backbones.backbone import SHIPPED
 from dsal.backbones.extraction import extract_dataset
 from dsal.data import DataSet, FeatureSet, ImageData, Scenario, load_dataset, load_features, save_features
+from dsal.files.schema import write_json
 from dsal.methods import METHODS
 from dsal.methods.contract import Method, State
 from dsal.protocol.metrics import Tally, accuracy, average_accuracy, base_accuracy, new_accuracy

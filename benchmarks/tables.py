@@ -18,7 +18,7 @@ from rich.console import Console
 
 from dsal.cli.table import comparison_table
 from dsal.protocol.paper_numbers import paper_results
-from dsal.reproduction.document import markdown_block
+from dsal.reproduction.item import markdown_block
 from dsal.reproduction.networks import describe_networks, read_networks
 
 ROOT = Path(__file__).parents[1]

@@ -13,7 +13,7 @@ from benchmarks.speed.contest import GAMMA, load, phase_of, test_rows
 from benchmarks.speed.record import Record, seconds
 from sklearn.linear_model import RidgeClassifier
 
-from dsal.methods.closed_form.acil import ACIL
+from dsal.methods.closed_form.ds_al import ACIL
 
 NAME, MINUTES = "refit", 3
 PHASES = 25

@@ -18,8 +18,7 @@ from dsal.data.features.feature_set import FeatureSet
 from dsal.errors import InputError
 from dsal.linalg.backend import Backend, Lapack, Torch
 from dsal.protocol.experiment import Experiment, Setting
-from dsal.reproduction import auto
-from dsal.reproduction.stream_training import Stream, train
+from dsal.reproduction.stream_training import Stream, check_choice, choose_values, train
 
 BACKENDS = [Lapack(), Torch(torch.device("cpu"))]
 
@@ -157,7 +156,7 @@ def test_a_ratio_is_never_negative_and_nothing_learned_gives_the_default() -> No
 def test_tuning_reads_no_test_sample(sample: FeatureSet) -> None:
     blind = replace(sample, test_x=sample.test_x[:0], test_y=sample.test_y[:0])
     setting = Setting(Experiment(phases=4), blind, Scenario.deal(100, phases=4), "base classes", {})
-    chosen = list(auto.tune(setting, size=32))
+    chosen = list(choose_values(setting, size=32))
     assert [step.phase for step in chosen] == [0, 1, 2, 3, 4]
     assert len({step.gamma for step in chosen}) == 1
     assert len({step.ratio for step in chosen}) == 5
@@ -166,8 +165,8 @@ def test_tuning_reads_no_test_sample(sample: FeatureSet) -> None:
 def test_the_choice_wins_most_of_what_compensation_can_win(sample: FeatureSet) -> None:
     """Three quarters and more of the gain of the best gamma and C of a grid, read on test data, over C = 0."""
     setting = Setting(Experiment(phases=5), sample, Scenario.deal(100, phases=5), "base classes", {})
-    *_, chosen = auto.tune(setting, size=128)
-    found = auto.check(setting, chosen.gamma, chosen.ratio, size=128)
+    *_, chosen = choose_values(setting, size=128)
+    found = check_choice(setting, chosen.gamma, chosen.ratio, size=128)
     without = train(sample, setting.scenario, [Stream()], size=128, gamma=0.1, ratio=0.0, seed=0)["tanh"]
     main = 100 * without.hits[-1].sum() / without.totals.sum()
     assert found.loss == found.best_last - found.last >= 0

@@ -10,7 +10,7 @@ from dsal.cli.main import app
 from dsal.cli.say import printable
 from dsal.errors import FileFormatError
 from dsal.image_model import ImageModel
-from dsal.protocol.config import read_config
+from dsal.protocol.runs import read_config
 
 
 @pytest.fixture

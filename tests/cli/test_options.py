@@ -13,9 +13,9 @@ from dsal.cli.shared_options import PAPER, QUICK, combine, read_assignments, rea
 from dsal.errors import InputError, UnknownNameError
 from dsal.methods import METHODS
 from dsal.methods.closed_form.ncm import NCM
-from dsal.protocol.config import read_config
 from dsal.protocol.experiment import Experiment, option_hints
 from dsal.protocol.results import comparable, read_results
+from dsal.protocol.runs import read_config
 
 from .conftest import Call
 

@@ -11,8 +11,8 @@ import pytest
 from dsal.files.schema import Fact
 from dsal.methods import METHODS, Method
 from dsal.protocol import results
-from dsal.protocol.config import read_config
 from dsal.protocol.results import read_results
+from dsal.protocol.runs import read_config
 
 from .conftest import Call
 

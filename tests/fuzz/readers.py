@@ -20,14 +20,13 @@ from dsal.image_model import ImageModel
 from dsal.image_model.image_predictor import read_facts
 from dsal.methods import METHODS
 from dsal.protocol.comparison import read_tuning
-from dsal.protocol.config import read_config
 from dsal.protocol.experiment import Experiment, option_hints, prepare
 from dsal.protocol.phases import run_phases
 from dsal.protocol.run_checkpoint import load_checkpoint, save_checkpoint
-from dsal.protocol.runs import run_experiment
+from dsal.protocol.runs import read_config, run_experiment
 from dsal.report.charts import facets_of
 from dsal.report.confusion_chart import confusion_of
-from dsal.report.payload import payload
+from dsal.report.page import payload
 from dsal.report.run_pages import read_runs
 from dsal.training import BaseTraining, Recipe
 from dsal.training import load_checkpoint as load_training

@@ -9,8 +9,7 @@ from dsal import DSALClassifier
 from dsal.data import Scenario
 from dsal.data.features.feature_set import FeatureSet
 from dsal.errors import FileFormatError, InputError, UnknownNameError
-from dsal.methods.closed_form.acil import ACIL
-from dsal.methods.closed_form.ds_al import DSAL
+from dsal.methods.closed_form.ds_al import ACIL, DSAL
 from dsal.methods.contract import Method
 
 

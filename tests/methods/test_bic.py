@@ -10,8 +10,8 @@ import torch
 from dsal.data import ImageData
 from dsal.methods import Phase
 from dsal.methods.network.bic import BiasCorrection, bic_loss, learn_correction_
+from dsal.methods.network.kit.exemplars import balanced_split
 from dsal.methods.network.kit.heads import CorrectedHead, LinearHead
-from dsal.methods.network.kit.splits import balanced_split
 from dsal.training import Fit
 from dsal.training.recipe import Recipe
 

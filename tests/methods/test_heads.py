@@ -11,13 +11,12 @@ from dsal.data import Scenario
 from dsal.data.features.feature_set import FeatureSet
 from dsal.errors import InputError
 from dsal.methods import Method
-from dsal.methods.closed_form.acil import ACIL
+from dsal.methods.closed_form.ds_al import ACIL
 from dsal.methods.closed_form.fetril import FeTrIL, FeTrILFC, translated
 from dsal.methods.closed_form.ivoro import IVoroD, IVoroN, IVoroND, voronoi_head, voronoi_loss
 from dsal.methods.closed_form.joint import JointLogistic, JointRidge
-from dsal.methods.closed_form.kit.linear_sgd import train_linear
 from dsal.methods.closed_form.ncm import NCM
-from dsal.methods.closed_form.sgd_head import SGDHead
+from dsal.methods.closed_form.sgd_head import SGDHead, train_linear
 
 
 def learn(method: Method, sample: FeatureSet, classes: int, phases: int) -> Method:

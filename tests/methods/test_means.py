@@ -13,7 +13,7 @@ from dsal.data.features.feature_set import FeatureSet
 from dsal.errors import InputError, UnknownNameError
 from dsal.methods import Method
 from dsal.methods.closed_form.fecam import FeCAM
-from dsal.methods.closed_form.kit.moments import added_scatter, update_means
+from dsal.methods.closed_form.kit.geometry import added_scatter, update_means
 from dsal.methods.closed_form.ncm import NCM
 from dsal.methods.closed_form.slda import SLDA
 

@@ -10,8 +10,7 @@ from torch.nn import functional
 
 from dsal.data import ImageData
 from dsal.methods import Phase
-from dsal.methods.network.kit.bandit import Exp3
-from dsal.methods.network.online import Arm, Trials, scaled_divergence
+from dsal.methods.network.online import Arm, Exp3, Trials, scaled_divergence
 from dsal.training import Fit
 
 ONE = {"feature_weights": (1.0,), "logit_weights": (0.0,), "rates": ()}

@@ -12,10 +12,9 @@ from dsal.base.progress import Progress
 from dsal.methods import METHODS, Phase
 from dsal.methods.checks import checks
 from dsal.methods.network.icarl import ICaRL
-from dsal.methods.network.kit.memory import Memory
+from dsal.methods.network.kit.exemplars import Memory
 from dsal.methods.network.kit.network_method import NetworkMethod
-from dsal.methods.network.kit.part import HOOKS, FreezeOldRows, Part
-from dsal.methods.network.kit.part_checks import skipped_hooks
+from dsal.methods.network.kit.part import HOOKS, FreezeOldRows, Part, skipped_hooks
 from dsal.methods.network.lucir import LUCIR, Imprint
 from dsal.methods.network.rmm import PODNetAANetsRMM
 

@@ -11,7 +11,7 @@ from dsal.data import ImageData
 from dsal.methods import METHODS, Phase
 from dsal.methods.network.kit.network_method import NetworkMethod
 from dsal.methods.network.kit.replay import ReplayMethod
-from dsal.protocol.metrics import Tally
+from dsal.protocol.metrics import ConfusionCounts, Tally
 from dsal.protocol.phases import PhaseResult
 from dsal.protocol.run_checkpoint import load_checkpoint, save_checkpoint
 
@@ -87,7 +87,7 @@ def test_methods_without_exemplars_have_one_read_out(trained: Trained, three: li
 def test_a_checkpoint_keeps_the_counts_of_both(trained: Trained, three: list[Phase], tmp_path: Path) -> None:
     counts = np.array([[3, 1], [0, 2]], dtype=np.int32)
     others = {"nme": Tally(np.array([2, 1]), np.array([4, 2]))}
-    results = [PhaseResult.of(0, counts, 1.0, 0.5, keep=True, others=others)]
+    results = [PhaseResult(0, Tally.of(counts), ConfusionCounts.of(counts), 1.0, 0.5, others)]
     save_checkpoint(tmp_path / "state", results, trained("lucir", three[:1]), finished=True)
     found = load_checkpoint(tmp_path / "state")
     assert found is not None

@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 
 import dsal
-from dsal.methods import METHODS, Method
-from dsal.methods.finding import find_methods
+from dsal.methods import METHODS, Method, find_methods
 from dsal.report.run_pages import method_title
 
 EXAMPLE = Path(__file__).parents[1] / "plugins" / "example" / "nearest_median.py"

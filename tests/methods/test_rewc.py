@@ -29,9 +29,9 @@ def test_without_rotations_it_is_ewc(
     ewc, whole = trained("ewc", three, clip=1e-2), trained("r-ewc", three)
     rotations_of = RotatedImportance.rotations_of
 
-    def none(part: RotatedImportance, phase: Phase) -> dict[str, tuple[Tensor, Tensor]]:
-        found = rotations_of(part, phase).items()
-        return {name: (torch.eye(len(a)), torch.eye(len(b))) for name, (a, b) in found}
+    def none(part: RotatedImportance, phase: Phase) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        u_in, u_out = ({name: torch.eye(len(u)) for name, u in us.items()} for us in rotations_of(part, phase))
+        return u_in, u_out
 
     monkeypatch.setattr(RotatedImportance, "rotations_of", none)
     same = trained("r-ewc", three)
@@ -55,7 +55,8 @@ def test_rotations_decorrelate_inputs_and_gradients(trained: Trained, three: lis
     data = cast(ImageData, three[0].samples)
     loss = functional.cross_entropy(network(network.normalise(data.images)).logits, data.labels, reduction="sum")
     (gradient,) = torch.autograd.grad(loss, kept[1])
-    for maps, basis in zip((kept[0], gradient), method.part(RotatedImportance).rotations[NAME], strict=True):
+    part = method.part(RotatedImportance)
+    for maps, basis in ((kept[0], part.u_in[NAME]), (gradient, part.u_out[NAME])):
         turned = torch.einsum("nchw,ck->knhw", maps.detach(), basis).flatten(1)
         moments = (turned @ turned.T).numpy()
         off = moments - np.diag(np.diag(moments))
@@ -91,9 +92,8 @@ def test_importance_is_that_of_rotated_gradients(trained: Trained, three: list[P
     weight = dict(network.named_parameters())[NAME]
     loss = functional.cross_entropy(network(network.normalise(data.images)).logits, data.labels)
     (gradient,) = torch.autograd.grad(loss, weight)
-    u_in, u_out = method.part(RotatedImportance).rotations[NAME]
-    torch.testing.assert_close(method.part(RotatedImportance).importance[NAME], rotated(gradient, u_in, u_out) ** 2)
-    assert float(method.part(RotatedImportance).importance[NAME].sum()) == pytest.approx(
-        float((gradient**2).sum()), rel=1e-4
-    )
-    assert method.part(RotatedImportance).importance[NAME].max() > (gradient**2).max()  # concentrated
+    part = method.part(RotatedImportance)
+    importance = part.importance[NAME]
+    torch.testing.assert_close(importance, rotated(gradient, part.u_in[NAME], part.u_out[NAME]) ** 2)
+    assert float(importance.sum()) == pytest.approx(float((gradient**2).sum()), rel=1e-4)
+    assert importance.max() > (gradient**2).max()  # concentrated

@@ -9,8 +9,8 @@ from dsal.data.features.feature_set import FeatureSet
 from dsal.errors import InputError
 from dsal.linalg.backend import Lapack
 from dsal.methods import Method
-from dsal.methods.closed_form.acil import ACIL
 from dsal.methods.closed_form.air import AIR
+from dsal.methods.closed_form.ds_al import ACIL
 from dsal.methods.closed_form.gkeal import GKEAL
 from dsal.methods.closed_form.ranpac import PENALTIES, RanPAC, best_penalty
 

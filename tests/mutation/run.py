@@ -86,6 +86,7 @@ LEARNER = (
 )
 PARTS = {
     "analytic/learner": tuple(f"Learner.{name} " for name in (*LEARNER, "_residue_blocks")),
+    "methods/network/kit/exemplars": ("herd ", "LearnedImages.", "Exemplars."),
     "methods/network/lucir": ("lucir_loss ", "Imprint.begin "),
     "methods/network/podnet": ("podnet_loss ", "ImprintProxies.begin ", "_centres "),
     "methods/network/bic": ("bic_loss ", "learn_correction_ "),

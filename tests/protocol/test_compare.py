@@ -9,9 +9,8 @@ import pytest
 
 from dsal.data.features.feature_set import FeatureSet
 from dsal.errors import FileFormatError, InputError
-from dsal.protocol.comparison import plan, read_tuning, tune_once
+from dsal.protocol.comparison import base_tuning_data, plan, read_tuning, tune_once
 from dsal.protocol.experiment import Experiment, settle
-from dsal.protocol.trials import base_tuning_data
 
 COMMON = Experiment(options={"expansion_size": 16}, seeds=(3, 4))
 

@@ -10,7 +10,7 @@ from dsal.backbones import Backbone
 from dsal.backbones.extraction import card_record
 from dsal.data import Scenario
 from dsal.errors import LeakError
-from dsal.protocol.leak import check_no_leak
+from dsal.protocol.provenance import check_no_leak
 
 
 def record(seen: list[int] | None, dataset: str | None = "cifar100") -> dict[str, object]:

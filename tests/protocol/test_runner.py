@@ -16,11 +16,10 @@ from dsal.backbones import Backbone, Card, save_backbone
 from dsal.data.features.feature_set import FeatureSet, save_features
 from dsal.errors import FileFormatError, InputError, LeakError, UnknownNameError
 from dsal.protocol import metrics
-from dsal.protocol.config import read_config
 from dsal.protocol.experiment import Experiment, Setting, prepare
 from dsal.protocol.phases import PhaseResult, run_phases
 from dsal.protocol.results import comparable, kept_tests, read_results
-from dsal.protocol.runs import is_finished, run_experiment
+from dsal.protocol.runs import is_finished, read_config, run_experiment
 from dsal.report.page import build_report
 from dsal.report.run_pages import read_runs
 

@@ -9,8 +9,8 @@ import pytest
 from dsal.data.features.feature_set import FeatureSet
 from dsal.errors import LeakError
 from dsal.methods import METHODS
+from dsal.protocol.comparison import BUDGET, Trial, base_tuning_data, best, proxy_tuning_data, tune
 from dsal.protocol.experiment import Experiment, settle
-from dsal.protocol.trials import BUDGET, Trial, base_tuning_data, best, proxy_tuning_data, tune
 
 
 @pytest.mark.parametrize("name", METHODS.names())

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsal.report.axes import log_axis, pick_phases, spread, value_axis
+from dsal.report.charts import log_axis, pick_phases, spread, value_axis
 
 percent = st.floats(0, 100)
 

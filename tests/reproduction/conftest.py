@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dsal.reproduction.document import write_documents
 from dsal.reproduction.plan import Plan, quick
-from dsal.reproduction.reproduction import reproduce
+from dsal.reproduction.reproduction import reproduce, write_documents
 
 
 @pytest.fixture(scope="session")

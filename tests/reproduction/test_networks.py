@@ -6,7 +6,7 @@ from typing import Any
 
 from dsal.reproduction.item import Table
 from dsal.reproduction.networks import describe_networks, read_networks
-from dsal.reproduction.table1 import ITEM
+from dsal.reproduction.over_phases import Table1
 
 ORIGIN = {
     "dsal": "0", "commit": "abcdef0123456789", "torch": "2", "cpu": "a CPU", "threads": 1, "started": "today",
@@ -78,8 +78,8 @@ def test_table_1_shows_them_after_the_papers_rows(tmp_path: Path) -> None:
     )
     committed = Path(__file__).parents[2] / "docs" / "reproduction" / "table1.json"
     summary = json.loads(committed.read_text(encoding="utf-8"))["summary"]
-    plain = ITEM.describe(summary)
-    told = ITEM.describe({**summary, "networks": read_networks(tmp_path / "comparison.json")})
+    plain = Table1().describe(summary)
+    told = Table1().describe({**summary, "networks": read_networks(tmp_path / "comparison.json")})
     assert told[: len(plain)] == plain
     tables = [block for block in told[len(plain) :] if isinstance(block, Table)]
     assert [row[0] for row in tables[0].rows] == ["ds-al", "lwf"]

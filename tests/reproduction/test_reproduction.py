@@ -13,10 +13,9 @@ from dsal.data.sets.cifar import CIFAR100
 from dsal.errors import InputError, UnknownNameError
 from dsal.protocol.results import comparable, read_results
 from dsal.protocol.runs import run_experiment
-from dsal.reproduction.document import write_documents
 from dsal.reproduction.item import shown
 from dsal.reproduction.plan import Plan, TrainingSpec, quick
-from dsal.reproduction.reproduction import chosen_items, reproduce
+from dsal.reproduction.reproduction import chosen_items, reproduce, write_documents
 from dsal.reproduction.training_archive import Archive
 
 

@@ -13,8 +13,8 @@ from dsal.backbones import ARCHITECTURES, Backbone
 from dsal.backbones.resnet import ResNet
 from dsal.data import ImageData
 from dsal.training import BaseTraining, Batch, Recipe
-from dsal.training.outputs import Outputs, run
-from dsal.training.transforms import ROTATIONS, transformed
+from dsal.training.augment import ROTATIONS, transformed
+from dsal.training.objective import Outputs, run
 
 CLASSES = (4, 0, 2)
 TURNED = Recipe(

@@ -50,7 +50,7 @@ def test_the_seed_fixes_everything(images: Tensor) -> None:
         lambda g: augment.crop_flip(images, g),
         lambda g: augment.trivial(images, 1.0, g),
         lambda g: augment.cutout(images, 8, g),
-        lambda g: augment.quarter_turns(images, 0.5, g)[0],
+        lambda g: augment.transformed(images, augment.ROTATIONS, 0.5, g)[0],
         lambda g: augment.mixup(images.float(), 0.2, g)[0],
     ):
         assert torch.equal(chain(generator(1)), chain(generator(1)))
@@ -69,7 +69,7 @@ def test_cutout_blanks_one_square(images: Tensor) -> None:
 
 
 def test_quarter_turns_label_what_they_turn(images: Tensor) -> None:
-    out, turns = augment.quarter_turns(images, 0.5, generator())
+    out, turns = augment.transformed(images, augment.ROTATIONS, 0.5, generator())
     assert torch.equal(turns == 0, torch.arange(40) >= 20)
     for before, after, turn in zip(images, out, turns, strict=True):
         assert torch.equal(after, torch.rot90(before, int(turn), (1, 2)))

@@ -18,8 +18,8 @@ from dsal.data import ImageData
 from dsal.errors import FileFormatError, InputError
 from dsal.files.tensors import load_tensors, save_tensors
 from dsal.training import Recipe, load_checkpoint, save_checkpoint
-from dsal.training.outputs import head_of, run
-from dsal.training.transforms import ROTATIONS, SWAPS, joint_labels, transformed
+from dsal.training.augment import ROTATIONS, SWAPS, joint_labels, transformed
+from dsal.training.objective import head_of, run
 
 from .conftest import TURNED, answered, first_batch, taught, training
 

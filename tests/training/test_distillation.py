@@ -12,10 +12,8 @@ from torch.nn import functional
 
 from dsal.data import ImageData
 from dsal.training import BaseTraining, Batch, Forward, Recipe
-from dsal.training.augment import mixup, quarter_turns, resized
-from dsal.training.distillation import RELATION_TEMPERATURE, relations
-from dsal.training.outputs import head_of, run
-from dsal.training.transforms import SWAPS
+from dsal.training.augment import ROTATIONS, SWAPS, mixup, resized, transformed
+from dsal.training.objective import RELATION_TEMPERATURE, head_of, relations, run
 
 from .conftest import TURNED, answered, first_batch, taught, training
 
@@ -98,7 +96,7 @@ def before(made: BaseTraining, forward: Forward, batch: Batch) -> tuple[Tensor, 
     """The loss as it was before there were auxiliary heads, word for word."""
     recipe, images, labels = made.recipe, batch.images, batch.labels
     if recipe.rotation_share:
-        images, turns = quarter_turns(images, recipe.rotation_share, batch.generator)
+        images, turns = transformed(images, ROTATIONS, recipe.rotation_share, batch.generator)
         labels = 4 * labels + turns
     x = resized(made.model.normalise(images), recipe.size(batch.progress))
     partner, weight = None, 1.0

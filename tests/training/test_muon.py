@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dsal.training.muon import Muon, orthogonalise
+from dsal.training.optimiser import Muon, orthogonalise
 
 
 @pytest.mark.parametrize("shape", [(16, 27), (64, 576), (50, 9)])

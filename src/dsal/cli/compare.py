@@ -51,7 +51,7 @@ def compare(
     from dsal.cli.display import Display
     from dsal.cli.shared_options import combine, read_comparison
     from dsal.protocol.comparison import method_options
-    from dsal.protocol.config import read_config, write_config
+    from dsal.protocol.runs import read_config, write_config
 
     asked = given(context, "config")
     if config is not None:
@@ -146,8 +146,14 @@ def _planned(request: _Request, display: Display) -> list[tuple[Entry, dict[str,
 def _tuned(request: _Request, features: Setting | None, display: Display) -> dict[str, Options]:
     """Return the tuned options of each method; methods on images keep theirs, since each trial costs a training."""
     from dsal.data import load_features
-    from dsal.protocol.comparison import at_phases, of_method, read_tuning, tune_once
-    from dsal.protocol.trials import base_tuning_data, proxy_tuning_data
+    from dsal.protocol.comparison import (
+        at_phases,
+        base_tuning_data,
+        of_method,
+        proxy_tuning_data,
+        read_tuning,
+        tune_once,
+    )
 
     common, proxy = request.common, request.proxy
     found: dict[str, Options] = dict(request.methods)
@@ -165,7 +171,7 @@ def _tuned(request: _Request, features: Setting | None, display: Display) -> dic
 def _run(config: dict[str, Any], out: Path, handling: RunOptions) -> None:
     """Run ``dsal run`` in its own process, so that the peak memory is that of this run."""
     from dsal.errors import DSALError
-    from dsal.protocol.config import write_config
+    from dsal.protocol.runs import write_config
 
     out.parent.mkdir(exist_ok=True)
     with TemporaryDirectory() as folder:

@@ -97,10 +97,10 @@ def reproduce(
     from dsal.cli.display import Display
     from dsal.cli.shared_options import read_seeds
     from dsal.data import feature_set_names, holds_images, load_dataset
-    from dsal.reproduction.document import write_documents
     from dsal.reproduction.plan import Plan, paper_options
     from dsal.reproduction.plan import quick as quick_plan
     from dsal.reproduction.reproduction import reproduce as steps_of
+    from dsal.reproduction.reproduction import write_documents
 
     display = Display()
     embedded = "omniglot-features"

@@ -82,8 +82,7 @@ def _run(experiment: Experiment, handling: RunOptions) -> None:
     from dsal.integrations.needs import needs
     from dsal.protocol.experiment import prepare
     from dsal.protocol.results import read_results
-    from dsal.protocol.runs import is_finished, run_experiment
-    from dsal.protocol.tensorboard import write_events
+    from dsal.protocol.runs import is_finished, run_experiment, write_events
 
     display, team = Display(), current_team()
     if handling.mlflow:
@@ -157,7 +156,7 @@ def tune(
 
     from dsal.cli.display import Display
     from dsal.protocol.experiment import Experiment, prepare
-    from dsal.reproduction import auto
+    from dsal.reproduction.stream_training import check_choice, choose_values
 
     display = Display()
     experiment = Experiment(
@@ -173,12 +172,12 @@ def tune(
     with display.preparation() as progress:
         setting = prepare(experiment, progress)
     ratios = []
-    for chosen in auto.tune(setting, size=expansion_size, activation=activation, seed=seed):
+    for chosen in choose_values(setting, size=expansion_size, activation=activation, seed=seed):
         display.note(f"phase {chosen.phase:>3}/{phases}  gamma {chosen.gamma:g}  C {chosen.ratio:.3f}")
         ratios.append(chosen.ratio)
     result = {"gamma": chosen.gamma, "compensation": ratios[-1], "compensation_by_phase": ratios}
     if check:
-        found = auto.check(setting, chosen.gamma, ratios[-1], size=expansion_size, activation=activation, seed=seed)
+        found = check_choice(setting, chosen.gamma, ratios[-1], size=expansion_size, activation=activation, seed=seed)
         result["check"] = {**vars(found), "loss": found.loss}
     if json:
         say(dumps(result, indent=1))

@@ -11,8 +11,8 @@ from typing import Any, get_type_hints
 from dsal.base.options import fit
 from dsal.errors import InputError, UnknownNameError
 from dsal.methods import METHODS
-from dsal.protocol.config import flat
 from dsal.protocol.experiment import Experiment, option_hints
+from dsal.protocol.runs import flat
 
 if sys.version_info >= (3, 11):
     import tomllib

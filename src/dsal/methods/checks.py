@@ -321,7 +321,7 @@ def the_size_of_a_state_is_that_of_its_file(subject: Subject) -> None:
 def no_hook_of_a_part_is_skipped(subject: Subject) -> None:
     """Check methods that train a network, which do what they do around the training in parts."""
     from dsal.methods.network.kit.network_method import NetworkMethod
-    from dsal.methods.network.kit.part_checks import skipped_hooks
+    from dsal.methods.network.kit.part import skipped_hooks
 
     if issubclass(subject.cls, NetworkMethod):
         found = list(skipped_hooks(subject.cls))

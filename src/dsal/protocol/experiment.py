@@ -24,8 +24,8 @@ from dsal.data.open import holds_images, load_dataset, load_features
 from dsal.distributed import ALONE, Team
 from dsal.errors import InputError, UnknownNameError
 from dsal.methods import METHODS, Method
-from dsal.protocol.leak import Origin, check_no_leak
 from dsal.protocol.metrics import KEPT
+from dsal.protocol.provenance import Origin, check_no_leak
 
 OnPreparing = Callable[[str, int, int], None]
 """Called with (name of the task, units done, units in total)."""

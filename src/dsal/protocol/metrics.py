@@ -120,11 +120,6 @@ def backward_transfer(tallies: Sequence[Counts], groups: Sequence[range]) -> flo
     return float(np.mean(_by_group(tallies[last], groups[:last]) - first))
 
 
-def base_accuracy(counts: Counts, base: range) -> float:
-    """Return the accuracy on the classes of phase 0 (stability)."""
-    return accuracy(counts, base)
-
-
 def new_accuracy(counts: Counts, base: range) -> float | None:
     """Return the accuracy on the classes that arrived after phase 0 (plasticity); None if there are none yet."""
     return accuracy(counts, range(base.stop, len(counts))) if len(counts) > base.stop else None

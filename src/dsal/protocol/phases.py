@@ -52,21 +52,6 @@ class PhaseResult:
     evaluate_seconds: float
     others: Mapping[str, Tally] = field(default_factory=dict)
 
-    @classmethod
-    def of(
-        cls,
-        phase: int,
-        counts: NDArray[np.int32],
-        learn_seconds: float,
-        evaluate_seconds: float,
-        *,
-        keep: bool,
-        others: Mapping[str, Tally] | None = None,
-    ) -> PhaseResult:
-        """Build the result from confusion counts (seen, seen); ``keep`` stores the counts in it."""
-        kept = ConfusionCounts.of(counts) if keep else None
-        return cls(phase, Tally.of(counts), kept, learn_seconds, evaluate_seconds, others or {})
-
 
 def other_readouts(results: Sequence[PhaseResult]) -> list[str]:
     """Return the names of the other read-outs that every one of these results has."""
@@ -158,7 +143,8 @@ def run_phases(
             name: Tally.of(_counted(some, answers, scenario.seen(k), team))
             for name, answers in method.other_predictions(some).items()
         }
-        yield PhaseResult.of(k, counts, learned, seconds, keep=k in kept, others=others)
+        confusion = ConfusionCounts.of(counts) if k in kept else None
+        yield PhaseResult(k, Tally.of(counts), confusion, learned, seconds, others)
         learned = 0.0
 
 

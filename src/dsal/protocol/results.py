@@ -165,7 +165,7 @@ def _accuracies(tallies: Sequence[Sequence[metrics.Tally]], base: range) -> dict
     return {
         "average_accuracy": _spread([metrics.average_accuracy(t) for t in tallies]),
         "last_accuracy": _spread([metrics.accuracy(t) for t in last]),
-        "base_accuracy": _spread([metrics.base_accuracy(t, base) for t in last]),
+        "base_accuracy": _spread([metrics.accuracy(t, base) for t in last]),
         "new_accuracy": _spread([metrics.new_accuracy(t, base) for t in last]),
     }
 
@@ -270,7 +270,7 @@ def _phase(group: range, base: range, by_seed: Sequence[PhaseResult]) -> dict[st
         "classes_seen": group.stop,
         "new_classes": list(group),
         "accuracy": _spread([metrics.accuracy(t) for t in tallies]),
-        "accuracy_base": _spread([metrics.base_accuracy(t, base) for t in tallies]),
+        "accuracy_base": _spread([metrics.accuracy(t, base) for t in tallies]),
         "accuracy_new": _spread([metrics.new_accuracy(t, base) for t in tallies]),
         "seconds": _spread([result.learn_seconds for result in by_seed]),
         "seconds_evaluate": _spread([result.evaluate_seconds for result in by_seed]),

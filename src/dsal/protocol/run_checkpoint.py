@@ -55,11 +55,6 @@ class Checkpoint:
     learned: float
 
 
-def checkpoint_path(folder: Path, seed: int) -> Path:
-    """Return the checkpoint file of a seed in the state folder of a run."""
-    return folder / f"seed{seed}.safetensors"
-
-
 def save_checkpoint(
     path: Path,
     results: Sequence[PhaseResult],

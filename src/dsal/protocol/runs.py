@@ -1,27 +1,102 @@
-"""Run an experiment in a folder, seed by seed and phase by phase, so that a killed run can continue."""
+"""Run an experiment in a folder, seed by seed and phase by phase, so that a killed run can continue.
+
+The folder has the effective configuration, ``config.toml``, with the method and its options in a separate table:
+
+    dataset = "cifar100-features"
+    phases = 25
+    ...
+
+    [method]
+    name = "ds-al"
+    gamma = 0.1
+    ...
+
+In memory and in ``results.json`` the configuration is flat.
+"""
 
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
+import tomli_w
+
 from dsal.distributed import ALONE, Team
-from dsal.errors import InputError
+from dsal.errors import FileFormatError, InputError
+from dsal.files.atomic import write_text
 from dsal.files.schema import Anything, Maybe, Record, Text, read_json, write_json
 from dsal.methods import METHODS
-from dsal.protocol.config import read_config, write_config
-from dsal.protocol.experiment import Setting
+from dsal.protocol.experiment import Experiment, Setting
 from dsal.protocol.phases import PhaseProgress, PhaseResult, run_phases
 from dsal.protocol.provenance import provenance
-from dsal.protocol.results import write_results
-from dsal.protocol.run_checkpoint import Kept, checkpoint_path, load_checkpoint, save_checkpoint
+from dsal.protocol.results import CURVES, write_results
+from dsal.protocol.run_checkpoint import Kept, load_checkpoint, save_checkpoint
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_TOP = {field.name for field in fields(Experiment)}
 _RECORD = Record({"data_sha256": Text(64), "weights_sha256": Maybe(Text(64))}, rest=Anything())
+
+
+def write_config(out: Path, config: Mapping[str, Any]) -> None:
+    """Write the effective configuration as TOML, which ``dsal run --config`` reads."""
+    table = dict(config)
+    if "method" in config:  # a comparison has none
+        own = {name: value for name, value in config.items() if name not in _TOP}
+        table = {name: value for name, value in config.items() if name not in own}
+        table["method"] = {"name": table.pop("method"), **own}  # last: in TOML, tables follow plain keys
+    write_text(out / "config.toml", tomli_w.dumps(table))
+
+
+def read_config(out: Path) -> dict[str, Any] | None:
+    """Return the flat configuration of the run in a folder; None if there is none."""
+    path = out / "config.toml"
+    if not path.exists():
+        return None
+    try:
+        return flat(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, RecursionError) as error:
+        raise FileFormatError(f"{path} is not TOML: {error}") from error
+
+
+def flat(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration with the options of its method at the top level.
+
+    >>> flat({"phases": 5, "method": {"name": "ncm", "metric": "cosine"}})
+    {'phases': 5, 'metric': 'cosine', 'method': 'ncm'}
+    """
+    method = table.get("method", {})
+    own = dict(method) if isinstance(method, Mapping) else {"name": method}
+    named = {"method": own.pop("name")} if "name" in own else {}
+    return {**{name: value for name, value in table.items() if name != "method"}, **own, **named}
+
+
+def write_events(document: Mapping[str, Any], folder: Path) -> None:
+    """Write a results document as scalars by phase, one TensorBoard run per seed.
+
+    Raises:
+        InputError: TensorBoard is not installed.
+    """
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise InputError("TensorBoard is not installed: pip install 'dsal-learn[tensorboard]'") from error
+
+    for number, seed in enumerate(document["seeds"]):
+        with SummaryWriter(folder / f"seed{seed}") as writer:
+            for phase in document["phases"]:
+                for name in CURVES:
+                    if phase[name] is not None:
+                        writer.add_scalar(name, phase[name]["values"][number], phase["phase"])
 
 
 @dataclass(frozen=True)
@@ -59,7 +134,7 @@ def run_experiment(
     results: dict[int, list[PhaseResult]] = {}
     kept = Kept()
     for seed in setting.experiment.seeds:
-        path = checkpoint_path(state, seed)
+        path = state / f"seed{seed}.safetensors"
         checkpoint = team.broadcast_result(partial(load_checkpoint, path))
         done = [] if checkpoint is None else list(checkpoint.results)
         results[seed] = done

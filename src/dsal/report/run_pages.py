@@ -12,7 +12,7 @@ from dsal.errors import InputError
 from dsal.methods import METHODS
 from dsal.protocol.metrics import MeanStd
 from dsal.protocol.paper_numbers import PaperResult, comparable_results, nearest_result
-from dsal.protocol.results import kept_tests, read_results
+from dsal.protocol.results import CURVES, kept_tests, read_results
 
 _DATASETS = {
     "cifar10": "CIFAR-10",
@@ -183,15 +183,7 @@ def _labelled(runs: Sequence[Run]) -> tuple[Run, ...]:
 
 def _run(path: Path, doc: Mapping[str, Any]) -> Run:
     phases = tuple(
-        PhaseValues(
-            number=entry["phase"],
-            classes_seen=entry["classes_seen"],
-            accuracy=MeanStd.of(entry["accuracy"]),
-            base=MeanStd.of(entry["accuracy_base"]),
-            new=_optional(entry["accuracy_new"]),
-            learning=MeanStd.of(entry["seconds"]),
-            testing=MeanStd.of(entry["seconds_evaluate"]),
-        )
+        PhaseValues(entry["phase"], entry["classes_seen"], *(_optional(entry[name]) for name in CURVES))  # type: ignore[arg-type]
         for entry in doc["phases"]
     )
     return Run(
@@ -203,10 +195,7 @@ def _run(path: Path, doc: Mapping[str, Any]) -> Run:
         seed_varies=doc["seed_varies"],
         phases=phases,
         kept=tuple(kept_tests(doc)),
-        average=MeanStd.of(doc["average_accuracy"]),
-        last=MeanStd.of(doc["last_accuracy"]),
-        base=MeanStd.of(doc["base_accuracy"]),
-        new=_optional(doc["new_accuracy"]),
+        **{name: _optional(doc[f"{name}_accuracy"]) for name in ("average", "last", "base", "new")},  # type: ignore[arg-type]
         forgetting=_optional(doc["forgetting"]),
         backward_transfer=_optional(doc["backward_transfer"]),
         exemplar_free=doc["exemplar_free"],

@@ -1,20 +1,17 @@
-"""A table or figure of the paper, and how its results are written."""
+"""A table or figure of the paper: what it needs, what is drawn, and the blocks of text that describe it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
-
-import numpy as np
+from typing import Any, ClassVar, TypeAlias
 
 from dsal.protocol.metrics import MeanStd
-from dsal.report.axes import value_axis
-from dsal.report.charts import Axis, Chart, Line, Panel
+from dsal.report.charts import Axis, Chart, Line, Panel, value_axis
 from dsal.report.figures import draw_chart, save_figure
 from dsal.reproduction.plan import Plan, TrainingSpec
-from dsal.reproduction.stream_training import Measurement
 from dsal.reproduction.training_archive import Archive
 
 Summary: TypeAlias = Mapping[str, Any]
@@ -40,43 +37,28 @@ class Picture:
 Block: TypeAlias = "str | Table | Picture"
 
 
-@dataclass(frozen=True)
-class Item:
-    """One table or figure.
+class Item(ABC):
+    """One table or figure of the paper, from the trainings that it needs to its part of the page."""
 
-    Attributes:
-        name: its name on the command line.
-        title: what it shows.
-        needs: returns the trainings it requires.
-        summarise: returns its numbers, from the trainings, or a string that says why there are none.
-        draw: writes its figures to a folder, from the numbers.
-        describe: returns paragraphs, tables and pictures, from the numbers.
-    """
+    name: ClassVar[str]
+    """Its name on the command line."""
+    title: ClassVar[str]
+    """What it shows."""
 
-    name: str
-    title: str
-    needs: Callable[[Plan], list[TrainingSpec]]
-    summarise: Callable[[Archive], dict[str, Any] | str]
-    draw: Callable[[Summary, Path], None]
-    describe: Callable[[Summary], list[Block]]
+    @abstractmethod
+    def needs(self, plan: Plan) -> list[TrainingSpec]:
+        """Return the trainings that it requires."""
 
+    @abstractmethod
+    def summarise(self, archive: Archive) -> dict[str, Any] | str:
+        """Return its numbers, from the trainings, or a string that says why there are none."""
 
-def draw_nothing(summary: Summary, folder: Path) -> None:
-    """Draw nothing: for tables."""
+    def draw(self, summary: Summary, folder: Path) -> None:  # noqa: B027
+        """Write its figures to a folder, from the numbers; a table has none."""
 
-
-def percent(hits: Sequence[int] | np.ndarray[Any, Any], totals: Sequence[int] | np.ndarray[Any, Any]) -> float:
-    """Return the percentage of test samples classified correctly.
-
-    >>> percent([3, 1], [4, 4])
-    50.0
-    """
-    return float(100 * int(np.sum(hits)) / int(np.sum(totals)))
-
-
-def phase_accuracies(measurement: Measurement, seen: Sequence[int]) -> list[float]:
-    """Return A_0 .. A_K; ``seen`` is the number of classes seen after each phase."""
-    return [percent(measurement.hits[k, :n], measurement.totals[:n]) for k, n in enumerate(seen)]
+    @abstractmethod
+    def describe(self, summary: Summary) -> list[Block]:
+        """Return paragraphs, tables and pictures, from the numbers."""
 
 
 def shown(value: Mapping[str, Any]) -> str:
@@ -93,23 +75,25 @@ def signed(difference: float) -> str:
     return f"{difference:+.2f}"
 
 
-def ratio_axis(ratios: Sequence[float]) -> Axis:
-    """Return an x axis for C, in tenths."""
-    tenths = [round(10 * ratio) for ratio in ratios]
-    ticks = tuple((float(tenth), f"{tenth / 10:g}") for tenth in tenths if tenth % 2 == 0 or len(tenths) < 8)
-    return Axis("compensation ratio C", min(tenths), max(tenths), ticks)
-
-
-def panel(title: str, x: Axis, at: Sequence[int], lines: Mapping[str, Sequence[float]], unit: str) -> Panel:
-    """Return a panel of named lines over the same x values."""
+def draw_lines(
+    key: str, x: Axis, at: Sequence[int], lines: Mapping[str, Sequence[float]], unit: str, folder: Path
+) -> None:
+    """Draw named lines over the same x values ``at``, and write ``key.png`` and ``key.pdf``."""
     low, high, ticks = value_axis([value for line in lines.values() for value in line], top=100)
     drawn = tuple(
         Line(run=number, label=label, x=tuple(at), y=tuple(values), std=None, phases=tuple(range(len(at))))
         for number, (label, values) in enumerate(lines.items())
     )
-    return Panel(title, x, Axis(unit, low, high, ticks), drawn)
+    panel = Panel("", x, Axis(unit, low, high, ticks), drawn)
+    save_figure(draw_chart(Chart(key, "", "", "%", (panel,))), folder, key)
 
 
-def save(key: str, title: str, panels: Sequence[Panel], folder: Path) -> None:
-    """Draw panels side by side and write ``key.png`` and ``key.pdf``."""
-    save_figure(draw_chart(Chart(key, title, "", "%", tuple(panels))), folder, key)
+def markdown_block(block: Block) -> list[str]:
+    """Return the lines of a block in Markdown."""
+    if isinstance(block, str):
+        return [block]
+    if isinstance(block, Picture):
+        return [f"![{block.caption}](figures/{block.key}.png)"]
+    cells = [[cell.replace("|", "\\|") for cell in row] for row in (block.heads, *block.rows)]
+    rule = ["---", *["---:"] * (len(block.heads) - 1)]
+    return [f"| {' | '.join(row)} |" for row in (cells[0], rule, *cells[1:])]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -78,10 +78,6 @@ class Plan:
         return Experiment(
             dataset=need.dataset, method=method, options=options, phases=need.phases, seeds=seeds or (need.seed,)
         )
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the plan as a JSON object."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Train one main stream with several compensation streams, and measure each.
+"""Train one main stream with several compensation streams and measure each; choose gamma and C without test data.
 
 The main stream depends neither on the compensation's activation nor on cleansing, and C acts only at inference. So one
 training serves ACIL (the main stream), every variant of the compensation stream, and every C.
@@ -6,7 +6,7 @@ training serves ACIL (the main stream), every variant of the compensation stream
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, cast
@@ -21,8 +21,10 @@ from dsal.analytic.combine import combined
 from dsal.analytic.learner import Learner
 from dsal.analytic.rows import PhaseRows, from_arrays
 from dsal.analytic.streams import Compensation
+from dsal.classifier import DSALClassifier
 from dsal.data import FeatureSet, Scenario
 from dsal.data.samples import FeatureRows
+from dsal.protocol.experiment import Setting
 from dsal.protocol.metrics import KEPT, ConfusionCounts, confusion_counts, spread_out
 
 RATIOS = tuple(round(0.1 * step, 1) for step in range(21))
@@ -30,6 +32,7 @@ RATIOS = tuple(round(0.1 * step, 1) for step in range(21))
 SHOWN_RATIO = 1.0
 """C of Fig. 3, for which the five best classes are kept."""
 MAIN = "main"
+CHECKED_GAMMAS = (0.01, 0.1, 1.0, 10.0, 100.0)
 
 Array = NDArray[np.float64]
 
@@ -95,30 +98,37 @@ def train(
     compensations = [Compensation(resolve(stream.activation), stream.cleanse) for stream in streams]
     learner = Learner(size=size, seed=seed, gamma=gamma, compensations=compensations)
     names = (MAIN, *(stream.name for stream in streams))
-    records = {name: _Record() for name in names}
-    kept = set(spread_out(len(scenario.phases), KEPT))
+    shape, kept = (len(scenario.phases), len(scenario.order)), set(spread_out(len(scenario.phases), KEPT))
+    hits = {name: np.zeros(shape, dtype=np.int32) for name in names}
+    seconds = {name: np.zeros((shape[0], 2)) for name in names}
+    confusions: dict[str, dict[int, ConfusionCounts]] = {name: {} for name in names}
     for k, classes in enumerate(scenario.phases):
         rows, tested = scenario.phase_rows(data.train_y, k), scenario.seen_rows(data.test_y, k)
-        seconds = _learned(learner, _rows(data.train, rows), train_y[rows], classes)
-        learning = dict(zip(names, seconds, strict=True))
-        began = perf_counter()
+        learning = dict(zip(names, _learned(learner, _rows(data.train, rows), train_y[rows], classes), strict=True))
+        began, true = perf_counter(), test_y[tested]
         logits = dict(zip(names, learner.outputs(_rows(data.test, tested)), strict=True))
-        testing = perf_counter() - began
-        for name, record in records.items():
-            record.seconds.append((learning[MAIN] + (learning[name] if name != MAIN else 0.0), testing / len(logits)))
+        testing = (perf_counter() - began) / len(logits)
+        for name in names:
+            seconds[name][k] = learning[MAIN] + (learning[name] if name != MAIN else 0.0), testing
             predicted = _mixed(logits, name, ratio).argmax(1)
-            record.hits.append(_hits(predicted, test_y[tested], len(scenario.order)))
+            hits[name][k] = _hits(predicted, true, shape[1])
             if k in kept:
-                counts = confusion_counts(test_y[tested], predicted.cpu().numpy(), classes.stop)
-                record.confusions[k] = ConfusionCounts.of(counts)
-    for name, record in records.items():
-        for c in RATIOS[:1] if name == MAIN else RATIOS:
-            record.grid.append(_hits(_mixed(logits, name, c).argmax(1), test_y[tested], len(scenario.order)))
-    totals = np.bincount(test_y, minlength=len(scenario.order)).astype(np.int32)
-    return {
-        name: record.closed(_mixed(logits, name, SHOWN_RATIO), totals, _stored_bytes(learner, 1 if name == MAIN else 2))
-        for name, record in records.items()
-    }
+                confusions[name][k] = ConfusionCounts.of(confusion_counts(true, predicted.cpu().numpy(), classes.stop))
+    totals, measured = np.bincount(test_y, minlength=shape[1]).astype(np.int32), {}
+    for name in names:
+        grid = [_mixed(logits, name, c).argmax(1) for c in (RATIOS[:1] if name == MAIN else RATIOS)]
+        scores, best = _mixed(logits, name, SHOWN_RATIO).topk(min(5, shape[1]))
+        measured[name] = Measurement(
+            hits=hits[name],
+            grid=np.stack([_hits(predicted, true, shape[1]) for predicted in grid]),
+            totals=totals,
+            best=best.cpu().numpy().astype(np.int32),
+            scores=scores.cpu().numpy(),
+            seconds=seconds[name],
+            confusions=confusions[name],
+            stored_bytes=_stored_bytes(learner, 1 if name == MAIN else 2),
+        )
+    return measured
 
 
 def _rows(samples: FeatureRows, rows: NDArray[np.int64]) -> NDArray[Any]:
@@ -133,29 +143,6 @@ def _mixed(logits: dict[str, Tensor], name: str, ratio: float) -> Tensor:
 
 def _hits(predicted: Tensor, true: NDArray[np.int64], classes: int) -> NDArray[np.int32]:
     return np.bincount(true[predicted.cpu().numpy() == true], minlength=classes).astype(np.int32)
-
-
-class _Record:
-    """Measurements collected phase by phase."""
-
-    def __init__(self) -> None:
-        self.hits: list[NDArray[np.int32]] = []
-        self.grid: list[NDArray[np.int32]] = []
-        self.confusions: dict[int, ConfusionCounts] = {}
-        self.seconds: list[tuple[float, float]] = []
-
-    def closed(self, logits: Tensor, totals: NDArray[np.int32], stored_bytes: int) -> Measurement:
-        scores, best = logits.topk(min(5, logits.shape[1]))
-        return Measurement(
-            hits=np.stack(self.hits),
-            grid=np.stack(self.grid),
-            totals=totals,
-            best=best.cpu().numpy().astype(np.int32),
-            scores=scores.cpu().numpy(),
-            seconds=np.array(self.seconds),
-            confusions=self.confusions,
-            stored_bytes=stored_bytes,
-        )
 
 
 def _learned(learner: Learner, X: NDArray[Any], y: NDArray[np.int64], classes: range) -> list[float]:
@@ -173,3 +160,87 @@ def _stored_bytes(learner: Learner, streams: int) -> int:
     """Return the size of the projection, and for each stream in use of a packed triangle and Q."""
     d_in, d = learner.built().projection.shape
     return 8 * (d_in * d + streams * (d * (d + 1) // 2 + d * learner.classes))
+
+
+def percent(hits: Sequence[int] | np.ndarray[Any, Any], totals: Sequence[int] | np.ndarray[Any, Any]) -> float:
+    """Return the percentage of test samples classified correctly.
+
+    >>> percent([3, 1], [4, 4])
+    50.0
+    """
+    return float(100 * int(np.sum(hits)) / int(np.sum(totals)))
+
+
+def phase_accuracies(measurement: Measurement, seen: Sequence[int]) -> list[float]:
+    """Return A_0 .. A_K; ``seen`` is the number of classes seen after each phase."""
+    return [percent(measurement.hits[k, :n], measurement.totals[:n]) for k, n in enumerate(seen)]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The values after a phase: gamma, chosen in phase 0 and kept, and C, chosen from the phases so far."""
+
+    phase: int
+    gamma: float
+    ratio: float
+
+
+@dataclass(frozen=True)
+class Check:
+    """Last accuracy on test data, in percent: with the chosen values, and the best of a grid, which was not used."""
+
+    last: float
+    best_last: float
+    best_gamma: float
+    best_ratio: float
+
+    @property
+    def loss(self) -> float:
+        """Percentage points by which the choice is below the best of the grid."""
+        return self.best_last - self.last
+
+
+def choose_values(setting: Setting, *, size: int, activation: str = "tanh", seed: int = 0) -> Iterator[Chosen]:
+    """Learn phase by phase and yield the chosen values; no test sample is read, and none of an earlier phase.
+
+    Args:
+        setting: data and scenario.
+        size: d_B.
+        activation: of the compensation stream.
+        seed: of the random projection, and of the left-out rows.
+    """
+    data, scenario = setting.features, setting.scenario
+    positions = scenario.positions(data.train_y)
+    model = DSALClassifier(
+        expansion_size=size, gamma="auto", compensation="auto", activation=activation, random_state=seed
+    )
+    for k in range(len(scenario.phases)):
+        rows = scenario.phase_rows(data.train_y, k)
+        model.partial_fit(data.train_x[rows], positions[rows])
+        yield Chosen(k, model.gamma_, model.compensation_)
+
+
+def check_choice(
+    setting: Setting,
+    gamma: float,
+    ratio: float,
+    *,
+    size: int,
+    activation: str = "tanh",
+    seed: int = 0,
+    gammas: Sequence[float] = CHECKED_GAMMAS,
+) -> Check:
+    """Compare a choice with the best of ``gammas`` x C = 0 .. 2 on test data: six trainings."""
+    stream = Stream(activation)
+
+    def trained(gamma: float, ratio: float) -> tuple[float, list[float]]:
+        measured = train(setting.features, setting.scenario, [stream], size=size, gamma=gamma, ratio=ratio, seed=seed)[
+            stream.name
+        ]
+        grid = [percent(hits, measured.totals) for hits in measured.grid]
+        return percent(measured.hits[-1], measured.totals), grid
+
+    last, _ = trained(gamma, ratio)
+    found = [(value, tried, RATIOS[place]) for tried in gammas for place, value in enumerate(trained(tried, ratio)[1])]
+    best, best_gamma, best_ratio = max(found, key=lambda entry: entry[0])
+    return Check(last, best, best_gamma, best_ratio)

@@ -1,4 +1,4 @@
-"""Augmentation of whole batches of uint8 images, on any device.
+"""Augmentation of whole batches of uint8 images, on any device, and transforms that make classes of their own.
 
 Every random choice comes from the generator that is passed in, so a seed fixes the batch. The operations and ranges of
 ``trivial`` are those of TrivialAugmentWide (Müller and Hutter, 2021): one operation per image, drawn uniformly,
@@ -6,13 +6,17 @@ at a strength drawn uniformly.
 
 A process that holds only part of a batch (:class:`Part`) draws for the whole batch and keeps its own part, so that an
 image is changed in the same way however many processes share the batch.
+
+An auxiliary head tells class *and* transform: upright images are transform 0; the transforms of a recipe follow in its
+order.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Generator, Tensor
@@ -87,22 +91,6 @@ def mixup(images: Tensor, alpha: float, generator: Generator) -> tuple[Tensor, T
     return weight * images + (1 - weight) * images[partner], partner, weight
 
 
-def quarter_turns(images: Tensor, share: float, generator: Generator) -> tuple[Tensor, Tensor]:
-    """Rotate a fraction ``share`` of the batch, its first images, by 90, 180 or 270 degrees.
-
-    Returns:
-        The images, and the quarter turns (n,) of each, from 0 to 3.
-    """
-    rotated = round(share * len(images))
-    turns = torch.zeros(len(images), dtype=torch.int64)
-    turns[:rotated] = torch.randint(1, 4, (rotated,), generator=generator)
-    turns = turns.to(images.device)
-    out = images.clone()
-    for quarter in (1, 2, 3):
-        out[turns == quarter] = torch.rot90(images[turns == quarter], quarter, dims=(2, 3))
-    return out, turns
-
-
 def trivial(images: Tensor, share: float, generator: Generator, part: Part | None = None) -> Tensor:
     """Apply a random operation at a random strength to a fraction ``share`` of images: (n, c, h, w) uint8 to uint8."""
     n = len(images)
@@ -130,37 +118,38 @@ def colour_jitter(images: Tensor, strength: float, generator: Generator, part: P
     return x.round_().to(images.dtype)
 
 
-def _affine(images: Tensor, matrix: list[list[Tensor]]) -> Tensor:
-    """Sample each image at matrix @ (x, y, 1) in normalised coordinates, nearest pixel, zeros outside."""
-    theta = torch.stack([torch.stack(row, dim=1) for row in matrix], dim=1)  # (n, 2, 3)
-    grid = functional.affine_grid(theta, list(images.shape), align_corners=False)
+def _affine(images: Tensor, changed: dict[tuple[int, int], Tensor]) -> Tensor:
+    """Sample each image at M (x, y, 1) in normalised coordinates, nearest pixel, zeros outside.
+
+    M (2, 3) is the identity but for the entries ``changed``, (n,) each, by row and column.
+    """
+    matrix = torch.eye(2, 3, device=images.device).repeat(len(images), 1, 1)
+    for (row, column), values in changed.items():
+        matrix[:, row, column] = values
+    grid = functional.affine_grid(matrix, list(images.shape), align_corners=False)
     return functional.grid_sample(images, grid, mode="nearest", padding_mode="zeros", align_corners=False)
 
 
 def _shear_x(images: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    zero, one = torch.zeros_like(level), torch.ones_like(level)
-    return _affine(images, [[one, 0.99 * level * sign, zero], [zero, one, zero]])
+    return _affine(images, {(0, 1): 0.99 * level * sign})
 
 
 def _shear_y(images: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    zero, one = torch.zeros_like(level), torch.ones_like(level)
-    return _affine(images, [[one, zero, zero], [0.99 * level * sign, one, zero]])
+    return _affine(images, {(1, 0): 0.99 * level * sign})
 
 
 def _translate_x(images: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    zero, one = torch.zeros_like(level), torch.ones_like(level)
-    return _affine(images, [[one, zero, 64 * level * sign / images.shape[3]], [zero, one, zero]])
+    return _affine(images, {(0, 2): 64 * level * sign / images.shape[3]})
 
 
 def _translate_y(images: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    zero, one = torch.zeros_like(level), torch.ones_like(level)
-    return _affine(images, [[one, zero, zero], [zero, one, 64 * level * sign / images.shape[2]]])
+    return _affine(images, {(1, 2): 64 * level * sign / images.shape[2]})
 
 
 def _rotate(images: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     angle = math.radians(135) * level * sign
-    zero = torch.zeros_like(level)
-    return _affine(images, [[angle.cos(), -angle.sin(), zero], [angle.sin(), angle.cos(), zero]])
+    cos, sin = angle.cos(), angle.sin()
+    return _affine(images, {(0, 0): cos, (0, 1): -sin, (1, 0): sin, (1, 1): cos})
 
 
 def _grey(images: Tensor) -> Tensor:
@@ -255,3 +244,35 @@ def resized(x: Tensor, side: int | None) -> Tensor:
     if side in (None, x.shape[3]):
         return x
     return functional.interpolate(x, size=(side, side), mode="bilinear", antialias=True)
+
+
+ROTATIONS = ("rotate90", "rotate180", "rotate270")
+SWAPS = ("gbr", "brg")
+
+TRANSFORMS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    **{name: partial(torch.rot90, k=k, dims=(2, 3)) for k, name in enumerate(ROTATIONS, start=1)},
+    "gbr": lambda images: images[:, [1, 2, 0]],
+    "brg": lambda images: images[:, [2, 0, 1]],
+}
+"""Transforms of square images (n, c, side, side) by name; the swaps are of red, green and blue."""
+
+
+def transformed(images: Tensor, names: Sequence[str], share: float, generator: Generator) -> tuple[Tensor, Tensor]:
+    """Transform a fraction ``share`` of the batch, its first images, each by one of the transforms, drawn uniformly.
+
+    Returns:
+        The images, and the number of each one's transform (n,): 0 for upright.
+    """
+    count = round(share * len(images))
+    which = torch.zeros(len(images), dtype=torch.int64)
+    which[:count] = torch.randint(1, len(names) + 1, (count,), generator=generator)
+    which = which.to(images.device)
+    out = images.clone()
+    for number, name in enumerate(names, start=1):
+        out[which == number] = TRANSFORMS[name](images[which == number])
+    return out, which
+
+
+def joint_labels(labels: Tensor, which: Tensor, transforms: int) -> Tensor:
+    """Return the labels (n,) of class and transform: the outputs of a class stand side by side, upright first."""
+    return (1 + transforms) * labels + which

@@ -21,15 +21,12 @@ from dsal.base.progress import Progress
 from dsal.data import FileData, ImageData
 from dsal.distributed import ALONE, Team
 from dsal.errors import InputError
-from dsal.training.augment import resized
+from dsal.training.augment import SWAPS, resized
 from dsal.training.batchnorm import share_statistics_
-from dsal.training.distillation import Teachers
 from dsal.training.fit import Fit
-from dsal.training.objective import Objective
-from dsal.training.outputs import Forward, head_of
+from dsal.training.objective import Forward, Objective, Teachers, head_of
 from dsal.training.recipe import Recipe
 from dsal.training.sample import content_fingerprint, every_nth, on_device, pixel_moments, split
-from dsal.training.transforms import SWAPS
 
 EVALUATION_BATCH = 500
 PIXEL_FILES, FEATURE_FILES = 2_000, 10_000

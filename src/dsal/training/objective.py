@@ -5,21 +5,192 @@
 Each of the first two is the cross-entropy to the labels, or, to the fraction ``distillation``, that to the teachers.
 The head learns the classes of upright images. The auxiliary heads learn class and transform of all images, so that the
 head need not do both. Each of several processes takes means over its own images.
+
+A teacher that was trained with auxiliary heads for the recipe's transforms answers for transformed images, too, and
+each of its heads teaches one of the student's (HSAKD, Yang et al., 2021). Any other teacher teaches the head only, on
+upright images.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import NamedTuple
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from dsal.backbones import Backbone
-from dsal.training.augment import mixup, quarter_turns, resized
-from dsal.training.distillation import Answers, Teachers, distance, relations
-from dsal.training.fit import Batch, Forward
-from dsal.training.outputs import Outputs
+from dsal.backbones.pooling import STATISTICS
+from dsal.errors import InputError
+from dsal.training.augment import ROTATIONS, joint_labels, mixup, resized, transformed
+from dsal.training.fit import Batch
+from dsal.training.fit import Forward as Run
 from dsal.training.recipe import Recipe
-from dsal.training.transforms import joint_labels, transformed
+
+
+class Outputs(NamedTuple):
+    """Answers for a batch.
+
+    Attributes:
+        scores: of the head, (n, classes).
+        heads: scores of the auxiliary heads, earliest stage first, (n, classes x transforms) each.
+        pooled: mean of each channel after the last stage, (n, channels).
+    """
+
+    scores: Tensor
+    heads: tuple[Tensor, ...] = ()
+    pooled: Tensor | None = None
+
+
+def run(model: Backbone, x: Tensor) -> Outputs:
+    """Return all outputs for normalised images (n, c, h, w)."""
+    ends = model.mapped.stage_ends
+    maps = [values for name, values in model.mapped.maps(x) if name in ends]
+    pooled = STATISTICS["mean"](maps[-1])
+    return Outputs(head_of(model)(pooled), () if model.auxiliary is None else model.auxiliary(maps), pooled)
+
+
+class Forward(nn.Module):
+    """Network and heads as one module: normalised images in, scores out; all :class:`Outputs` if ``every``."""
+
+    def __init__(self, model: Backbone, *, every: bool, compiled: bool) -> None:
+        super().__init__()
+        self.model, self.every = model, every
+        self._run: Callable[[Backbone, Tensor], Outputs] = torch.compile(run) if every and compiled else run
+        self.network: Callable[[Tensor], Tensor] = (
+            torch.compile(model.network) if compiled and not every else model.network
+        )
+
+    def forward(self, x: Tensor) -> Tensor | Outputs:
+        return self._run(self.model, x) if self.every else head_of(self.model)(self.network(x))
+
+
+def head_of(model: Backbone) -> nn.Linear:
+    """Return the head of a model that must have one."""
+    if model.head is None:
+        raise InputError("the model has no head to train")
+    return model.head
+
+
+RELATION_TEMPERATURE = 0.1
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The teachers' mean probabilities for a batch of n images.
+
+    Attributes:
+        known: images that the teachers know, (n,): all, or the upright ones.
+        scores: what the student's head should say about the known images, (known, classes).
+        heads: what the student's auxiliary heads should say, (n, classes x transforms) each; empty if no teacher has
+            such heads.
+        relations: of the known images, see :func:`relations`; ``None`` if they are not asked for.
+    """
+
+    known: Tensor
+    scores: Tensor
+    heads: tuple[Tensor, ...] = ()
+    relations: Tensor | None = None
+
+
+class Teachers:
+    """The teachers of a training.
+
+    Args:
+        backbones: with heads for the classes of the training, in evaluation mode.
+        recipe: of the student.
+        heads: number of the student's auxiliary heads.
+        autocast: context for the networks.
+    """
+
+    def __init__(
+        self,
+        backbones: Sequence[Backbone],
+        recipe: Recipe,
+        heads: int,
+        autocast: Callable[[], AbstractContextManager[object]],
+    ) -> None:
+        self.recipe, self.heads, self.autocast = recipe, heads, autocast
+        self.versed = [own for own in backbones if heads and knows(own, recipe)]
+        self.others = [own for own in backbones if own not in self.versed]
+        self._kept: dict[int, Answers] = {}  # by number of the batch, if views repeat
+
+    @torch.no_grad()
+    def ask(self, x: Tensor, upright: Tensor, number: int) -> Answers:
+        """Return the answers for normalised images; with repeating views, each view is asked for once.
+
+        Args:
+            x: (n, c, h, w).
+            upright: which of them are not transformed, (n,).
+            number: of the batch.
+        """
+        if number in self._kept:
+            return self._kept[number]
+        with self.autocast():
+            versed = [run(own, x) for own in self.versed]
+            others = [self._plain(own, x[upright]) for own in self.others]
+        answers = self._combined(versed, others, upright)
+        if self.recipe.views:
+            self._kept[number] = answers
+        return answers
+
+    def _plain(self, teacher: Backbone, x: Tensor) -> Outputs:
+        pooled = teacher.network(x)
+        return Outputs(head_of(teacher)(pooled), pooled=pooled)
+
+    def _combined(self, versed: list[Outputs], others: list[Outputs], upright: Tensor) -> Answers:
+        scores = self._mean([*(own.scores for own in others), *(own.scores[upright] for own in versed)])
+        if not versed:
+            return Answers(upright, scores, relations=self._related(others))
+        every = self._mean([own.scores for own in versed])
+        every[upright] = scores
+        heads = [self._mean([_opposite(own.heads, at, self.heads) for own in versed]) for at in range(self.heads)]
+        if self.recipe.views:  # they are kept: half the memory
+            heads = [head.half() for head in heads]
+        return Answers(torch.ones_like(upright), every, tuple(heads), self._related(versed))
+
+    def _related(self, outputs: Sequence[Outputs]) -> Tensor | None:
+        """Return the mean relations of the images in several teachers."""
+        if not self.recipe.relation:
+            return None
+        return torch.stack([relations(own.pooled).exp() for own in outputs if own.pooled is not None]).mean(dim=0)
+
+    def _mean(self, scores: Sequence[Tensor]) -> Tensor:
+        """Return the mean probabilities of teachers from their scores (n, outputs) each."""
+        stacked = torch.stack(list(scores)).float()
+        return (stacked / self.recipe.temperature).softmax(dim=2).mean(dim=0)
+
+
+def knows(teacher: Backbone, recipe: Recipe) -> bool:
+    """Return whether a teacher has auxiliary heads for the transforms of a recipe."""
+    return teacher.auxiliary is not None and teacher.card.transforms == recipe.transforms
+
+
+def _opposite(heads: Sequence[Tensor], at: int, count: int) -> Tensor:
+    """Return the teacher's head for the student's head ``at`` of ``count``: the last for the last, and so on backwards.
+
+    If the teacher has fewer, its earliest serves all earlier ones.
+    """
+    return heads[max(len(heads) - count + at, 0)]
+
+
+def distance(scores: Tensor, probabilities: Tensor, temperature: float) -> Tensor:
+    """Compute the cross-entropy to probabilities at a temperature, scaled so that gradients keep their size."""
+    return temperature**2 * functional.cross_entropy(scores / temperature, probabilities)
+
+
+def relations(pooled: Tensor) -> Tensor:
+    """Return how each image relates to every other of the batch: log-probabilities (n, n - 1).
+
+    The softmax of cosines between centred features, without those of an image and itself.
+    """
+    rows = functional.normalize(pooled.float() - pooled.float().mean(dim=0), dim=1)
+    n, cosines = len(rows), rows @ rows.T
+    others = cosines.flatten()[1:].view(n - 1, n + 1)[:, :-1].reshape(n, n - 1)  # all but the diagonal
+    return (others / RELATION_TEMPERATURE).log_softmax(dim=1)
 
 
 class Objective:
@@ -35,7 +206,7 @@ class Objective:
     def __init__(self, model: Backbone, recipe: Recipe, teachers: Teachers, turns: int) -> None:
         self.model, self.recipe, self.teachers, self.turns = model, recipe, teachers, turns
 
-    def __call__(self, forward: Forward, batch: Batch) -> tuple[Tensor, int]:
+    def __call__(self, forward: Run, batch: Batch) -> tuple[Tensor, int]:
         """Return the mean loss over this process's images, and how many of them were classified correctly.
 
         A transformed image counts as correct if the last auxiliary head gets class and transform right.
@@ -43,7 +214,7 @@ class Objective:
         recipe, images, labels = self.recipe, batch.images, batch.labels
         which = torch.zeros_like(labels)
         if recipe.rotation_share:
-            images, which = quarter_turns(images, recipe.rotation_share, batch.generator)
+            images, which = transformed(images, ROTATIONS, recipe.rotation_share, batch.generator)
             labels = self.turns * labels + which
         if recipe.transforms:
             images, which = transformed(images, recipe.transforms, recipe.transform_share, batch.generator)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 from dsal.backbones.stage_heads import BRANCHES
 from dsal.base.registry import Registry
 from dsal.errors import InputError, UnknownNameError
-from dsal.training.transforms import ROTATIONS, TRANSFORMS
+from dsal.training.augment import ROTATIONS, TRANSFORMS
 
 CROPS = ("resized", "shift")
 
@@ -46,10 +47,10 @@ class Recipe:
             convolutions between map and head) or ``"pooled"`` (mean and deviation of each channel, one hidden layer);
             empty for none. They learn class and transform of all images.
         auxiliary_weight: of the mean loss of the auxiliary heads.
-        transforms: names in :data:`dsal.training.transforms.TRANSFORMS`: what the auxiliary heads tell apart.
+        transforms: names in :data:`dsal.training.augment.TRANSFORMS`: what the auxiliary heads tell apart.
         transform_share: fraction of each batch that is transformed; the head learns from the others only.
         relation: weight of the cross-entropy between the relations of the images in teachers and student
-            (:func:`dsal.training.distillation.relations`).
+            (:func:`dsal.training.objective.relations`).
         average: decay per step of an exponential average of the weights, which becomes the result; 0 for none.
         views: number of epochs after which batches and augmentation repeat, so that teachers are asked once per view
             of an image and not in every epoch; 0: they never repeat.
@@ -140,6 +141,13 @@ class Recipe:
 
 RECIPES: Registry[Recipe] = Registry("recipe")
 
+_MUON = Recipe(epochs=80, optimiser="muon", nesterov=True, warmup=0.05)
+_STRONG = replace(_MUON, muon_lr=0.04, trivial=0.5, sizes=((0.3, 16), (0.65, 24)))
+_TEACHER = replace(_STRONG, epochs=22, batch_size=512, lr=0.2, muon_lr=0.1, warmup=0.1)
+_AGAIN = replace(_MUON, epochs=36, muon_lr=0.02, distillation=0.5, trivial=0.5, sizes=((0.3, 24),))
+_DISTILLED = replace(_AGAIN, epochs=128, distillation=0.9, temperature=4.0, views=16, sizes=())
+_HEADS: dict[str, Any] = {"auxiliary": "convolution", "transforms": ROTATIONS, "transform_share": 0.5}
+
 RECIPES.register("paper")(Recipe(epochs=160, milestones=(0.5, 0.75)))
 RECIPES.register("imagenet")(Recipe(epochs=90, milestones=(1 / 3, 2 / 3), weight_decay=1e-4, crop="resized"))
 RECIPES.register("imagenet-strong")(
@@ -157,65 +165,11 @@ RECIPES.register("imagenet-strong")(
         sizes=((0.3, 128), (0.7, 176)),
     )
 )
-RECIPES.register("strong")(
-    Recipe(
-        epochs=80,
-        optimiser="muon",
-        muon_lr=0.04,
-        nesterov=True,
-        warmup=0.05,
-        trivial=0.5,
-        sizes=((0.3, 16), (0.65, 24)),
-    )
-)
-RECIPES.register("teacher")(  # for ResNet-18: large batches, because Muon's steps are expensive for wide layers
-    Recipe(
-        epochs=22,
-        batch_size=512,
-        optimiser="muon",
-        lr=0.2,
-        nesterov=True,
-        warmup=0.1,
-        trivial=0.5,
-        sizes=((0.3, 16), (0.65, 24)),
-    )
-)
-RECIPES.register("again")(  # for weights of "strong", as start and as teacher
-    Recipe(
-        epochs=36,
-        optimiser="muon",
-        muon_lr=0.02,
-        nesterov=True,
-        warmup=0.05,
-        distillation=0.5,
-        trivial=0.5,
-        sizes=((0.3, 24),),
-    )
-)
-RECIPES.register("distilled")(  # for trained weights, with better teachers
-    Recipe(
-        epochs=128,
-        optimiser="muon",
-        muon_lr=0.02,
-        nesterov=True,
-        warmup=0.05,
-        distillation=0.9,
-        temperature=4.0,
-        trivial=0.5,
-        views=16,
-    )
-)
-RECIPES.register("heads")(  # "strong" with auxiliary heads that tell rotations apart
-    replace(RECIPES.get("strong"), auxiliary="convolution", transforms=ROTATIONS, transform_share=0.5)
-)
-RECIPES.register("teacher-heads")(
-    replace(RECIPES.get("teacher"), auxiliary="convolution", transforms=ROTATIONS, transform_share=0.5)
-)
-RECIPES.register("distilled-heads")(  # for weights of "heads", taught by those of "teacher-heads"
-    replace(RECIPES.get("distilled"), auxiliary="convolution", transforms=ROTATIONS, transform_share=0.5)
-)
-RECIPES.register("characters")(
-    Recipe(
-        epochs=20, optimiser="muon", nesterov=True, warmup=0.05, mirror=False, rotation_share=0.25, sizes=((0.6, 14),)
-    )
-)
+RECIPES.register("strong")(_STRONG)
+RECIPES.register("teacher")(_TEACHER)  # for ResNet-18: large batches, because Muon's steps are slow on wide layers
+RECIPES.register("again")(_AGAIN)  # for weights of "strong", as start and as teacher
+RECIPES.register("distilled")(_DISTILLED)  # for trained weights, with better teachers
+RECIPES.register("heads")(replace(_STRONG, **_HEADS))  # with auxiliary heads that tell rotations apart
+RECIPES.register("teacher-heads")(replace(_TEACHER, **_HEADS))
+RECIPES.register("distilled-heads")(replace(_DISTILLED, **_HEADS))  # for weights of "heads", taught by "teacher-heads"
+RECIPES.register("characters")(replace(_MUON, epochs=20, mirror=False, rotation_share=0.25, sizes=((0.6, 14),)))

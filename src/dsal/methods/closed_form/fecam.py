@@ -11,10 +11,24 @@ from scipy.linalg import solve_triangular
 from dsal.errors import InputError
 from dsal.files.schema import Array as Kept
 from dsal.files.schema import triangle
-from dsal.methods.closed_form.kit.array_method import COUNTS, MEANS, Array, ArrayMethod, grown, keeps, nothing
-from dsal.methods.closed_form.kit.feature_method import Features
-from dsal.methods.closed_form.kit.geometry import check_exponent, floor_of, raised, unit_rows
-from dsal.methods.closed_form.kit.moments import added_scatter, update_means
+from dsal.methods.closed_form.kit.feature_method import (
+    COUNTS,
+    MEANS,
+    Array,
+    ArrayMethod,
+    Features,
+    grown,
+    keeps,
+    nothing,
+)
+from dsal.methods.closed_form.kit.geometry import (
+    added_scatter,
+    check_exponent,
+    floor_of,
+    raised,
+    unit_rows,
+    update_means,
+)
 
 
 class FeCAM(ArrayMethod):

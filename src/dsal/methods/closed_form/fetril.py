@@ -9,21 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsal.errors import InputError
-from dsal.methods.closed_form.kit.array_method import (
+from dsal.methods.closed_form.kit.feature_method import (
     COUNTS,
     LINEAR,
     MEANS,
     Array,
     ArrayMethod,
+    Features,
     Labels,
     grown,
     keeps,
     nothing,
 )
-from dsal.methods.closed_form.kit.feature_method import Features
-from dsal.methods.closed_form.kit.geometry import squared_distances, unit_rows
-from dsal.methods.closed_form.kit.linear_sgd import check_training, linear_scores, train_linear
-from dsal.methods.closed_form.kit.moments import update_means
+from dsal.methods.closed_form.kit.geometry import squared_distances, unit_rows, update_means
+from dsal.methods.closed_form.sgd_head import check_training, linear_scores, train_linear
 
 
 def translated(X: Array, y: Labels, classes: Sequence[int], means: Array) -> tuple[Array, Labels]:

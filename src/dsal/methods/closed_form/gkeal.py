@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from dsal.analytic.learner import Learner
 from dsal.analytic.streams import Auto
 from dsal.base.options import EXPANSION_SIZE, GAMMA
 from dsal.errors import InputError
-from dsal.methods.closed_form.kit.learner_method import Analytic
+from dsal.methods.closed_form.ds_al import Analytic
 
 
+@dataclass(kw_only=True, eq=False)
 class GKEAL(Analytic):
     """Recursive ridge regression on exp(-|x - c_j|^2 / (2 width^2)), with the centres c_j drawn from phase 0.
 
@@ -32,17 +35,19 @@ class GKEAL(Analytic):
         for gamma, width in ((0.1, 1.0), (0.01, 1.0), (1e-3, 1.0), (1e-4, 1.0), (1e-3, 0.7), (1e-4, 0.7))
     )
 
-    def __init__(
-        self, *, expansion_size: int = EXPANSION_SIZE, gamma: float | Auto = GAMMA, width: float = 1.0, seed: int = 0
-    ) -> None:
-        if width <= 0.0:
-            raise InputError(f"width must be above 0, got {width}")
-        self.expansion_size, self.gamma, self.width, self.seed = expansion_size, gamma, width, seed
+    expansion_size: int = EXPANSION_SIZE
+    gamma: float | Auto = GAMMA
+    width: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.width <= 0.0:
+            raise InputError(f"width must be above 0, got {self.width}")
         self._learner = Learner(
             expansion="gaussian",
-            expansion_options={"width": width},
-            size=expansion_size,
-            seed=seed,
-            gamma=gamma,
+            expansion_options={"width": self.width},
+            size=self.expansion_size,
+            seed=self.seed,
+            gamma=self.gamma,
             compensations=(),
         )

@@ -10,10 +10,24 @@ from numpy.typing import NDArray
 
 from dsal.errors import InputError
 from dsal.files.schema import Array as Kept
-from dsal.methods.closed_form.kit.array_method import COUNTS, MEANS, Array, ArrayMethod, Labels, keeps, nothing
-from dsal.methods.closed_form.kit.feature_method import Features
-from dsal.methods.closed_form.kit.geometry import check_exponent, floor_of, raised, squared_distances, unit_rows
-from dsal.methods.closed_form.kit.moments import update_means
+from dsal.methods.closed_form.kit.feature_method import (
+    COUNTS,
+    MEANS,
+    Array,
+    ArrayMethod,
+    Features,
+    Labels,
+    keeps,
+    nothing,
+)
+from dsal.methods.closed_form.kit.geometry import (
+    check_exponent,
+    floor_of,
+    raised,
+    squared_distances,
+    unit_rows,
+    update_means,
+)
 
 ITERATIONS = 200
 

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from dsal.base.options import EXPANSION_SIZE, GAMMA
 from dsal.errors import InputError
 from dsal.files.schema import Array as Kept
-from dsal.methods.closed_form.acil import ACIL
-from dsal.methods.closed_form.kit.array_method import MEANS, Array, ArrayMethod, grown, keeps, nothing
-from dsal.methods.closed_form.kit.feature_method import Features
+from dsal.methods.closed_form.ds_al import ACIL
+from dsal.methods.closed_form.kit.feature_method import MEANS, Array, ArrayMethod, Features, grown, keeps, nothing
 
 SAMPLES = {
     "samples_": Kept("float32", ("samples", "features")),

@@ -8,10 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsal.errors import UnknownNameError
-from dsal.methods.closed_form.kit.array_method import COUNTS, MEANS, Array, ArrayMethod, keeps, nothing
-from dsal.methods.closed_form.kit.feature_method import Features
-from dsal.methods.closed_form.kit.geometry import squared_distances, unit_rows
-from dsal.methods.closed_form.kit.moments import update_means
+from dsal.methods.closed_form.kit.feature_method import COUNTS, MEANS, Array, ArrayMethod, Features, keeps, nothing
+from dsal.methods.closed_form.kit.geometry import squared_distances, unit_rows, update_means
 
 
 class NCM(ArrayMethod):

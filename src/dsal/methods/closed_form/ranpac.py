@@ -12,25 +12,14 @@ from torch import Tensor
 from dsal.base.options import EXPANSION_SIZE
 from dsal.errors import InputError
 from dsal.files.schema import Array as Kept
-from dsal.linalg.backend import Backend, LinAlgError, backend_for
-from dsal.methods.closed_form.kit.array_method import (
-    GRAM,
-    PROJECTION,
-    TARGETS,
-    Array,
-    ArrayMethod,
-    Labels,
-    grown,
-    keeps,
-    nothing,
-)
-from dsal.methods.closed_form.kit.feature_method import Features
-from dsal.methods.closed_form.kit.gram import add_rows, factored, relu_blocks, relu_scores, solve, targets_of
+from dsal.linalg.backend import Backend, LinAlgError
+from dsal.methods.closed_form.kit.feature_method import Array, Features, Labels, keeps
+from dsal.methods.closed_form.kit.gram import GramRidge, factored, relu_blocks, targets_of
 
 PENALTIES = tuple(10.0**e for e in range(-8, 9))
 
 
-class RanPAC(ArrayMethod):
+class RanPAC(GramRidge):
     """Ridge regression on relu(x P), with entries of P drawn from N(0, 1): W = (G + penalty I)^-1 Q.
 
     The penalty of a phase is the one of 1e-8 .. 1e8 for which a ridge on 80% of the phase's samples has the smallest
@@ -45,39 +34,28 @@ class RanPAC(ArrayMethod):
     name = "ranpac"
     title = "RanPAC"
 
-    learned = keeps(projection_=PROJECTION, gram_=GRAM, targets_=TARGETS, penalty_=Kept("float64", (), low=0))
+    learned = keeps(**GramRidge.learned, penalty_=Kept("float64", (), low=0))
     takes_returning_classes = True
     seed_varies = "the random projection and the split that chooses the penalty"
 
     def __init__(self, *, expansion_size: int = EXPANSION_SIZE, seed: int = 0) -> None:
-        if expansion_size < 1:
-            raise InputError(f"expansion_size must be 1 or more, got {expansion_size}")
-        self.expansion_size, self.seed = expansion_size, seed
-        self.projection_, self.gram_ = nothing(), nothing(0)
-        self.targets_: Array = nothing()
+        super().__init__(expansion_size, seed)
         self.penalty_: Array = np.ones(())
-        self._backend = backend_for("auto")
-        self._weights: Tensor | None = None
 
     def _learn(self, X: Features, y: NDArray[np.int64], classes: Sequence[int]) -> None:
         projection = self.projection_
         if not self.classes_seen:
             projection = np.random.RandomState(self.seed).standard_normal((X.shape[1], self.expansion_size))
         seen = max(self.classes_seen, classes[-1] + 1)
-        targets = grown(self.targets_, self.expansion_size, seen)
         order = np.random.RandomState([self.seed, self.classes_seen]).permutation(len(X))
         penalty = self.penalty_
         if len(X) > 1:
             penalty = np.array(best_penalty(X[order], y[order] - classes[0], projection, self._backend))
-        added = add_rows(self.gram_, targets, X, y, np.ones(len(X)), projection, self._backend)
-        self._weights = solve(*added, float(penalty), self._backend)
-        self.gram_, self.targets_ = added
-        self.projection_, self.penalty_ = projection, penalty
+        self._add(X, y, np.ones(len(X)), seen, projection, float(penalty))
+        self.penalty_ = penalty
 
-    def _scores(self, X: Array) -> Array:
-        if self._weights is None:
-            self._weights = solve(self.gram_, self.targets_, float(self.penalty_), self._backend)
-        return relu_scores(X, self.projection_, self._weights, self._backend)
+    def _penalty(self) -> float:
+        return float(self.penalty_)
 
 
 def best_penalty(X: Array, y: Labels, projection: Array, backend: Backend) -> float:

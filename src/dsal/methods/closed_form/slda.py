@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from dsal.errors import InputError
 from dsal.files.schema import Array as Kept
-from dsal.methods.closed_form.kit.array_method import COUNTS, MEANS, Array, ArrayMethod, keeps, nothing
-from dsal.methods.closed_form.kit.feature_method import Features
-from dsal.methods.closed_form.kit.moments import added_scatter, update_means
+from dsal.methods.closed_form.kit.feature_method import COUNTS, MEANS, Array, ArrayMethod, Features, keeps, nothing
+from dsal.methods.closed_form.kit.geometry import added_scatter, update_means
 
 
 class SLDA(ArrayMethod):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -107,20 +107,16 @@ class AANets:
     aggregation_lr: float = 1e-8
 
 
-class Aggregation(Part):
+class Aggregation(Part["_Options"]):
     """Two copies of the body from phase 1 on, and the weights that aggregate them; see :class:`AANets`."""
-
-    def __init__(self, method: NetworkMethod) -> None:
-        super().__init__(method)
-        self.options = cast(AANets, method)
 
     def shape(self, network: GrowingNetwork) -> None:
         if len(network.head.groups) > 1 and not isinstance(network.body, AggregatedBody):
-            network.body = AggregatedBody(network.body, self.options.stable).to(self.method.torch_device)
+            network.body = AggregatedBody(network.body, self.method.stable).to(self.method.torch_device)
 
     def freeze(self) -> None:
         body = self.method.network.body
-        if isinstance(body, AggregatedBody) and self.options.stable == "fixed":
+        if isinstance(body, AggregatedBody) and self.method.stable == "fixed":
             body.stable.requires_grad_(False)
 
     def end_epoch(self, phase: Phase, number: int) -> None:
@@ -133,7 +129,7 @@ class Aggregation(Part):
             logits = network(network.normalise(images.to(device))).logits
             loss = functional.cross_entropy(logits, labels.to(device))
             (gradient,) = torch.autograd.grad(loss, [body.weights])
-            body.weights = body.weights.detach() - self.options.aggregation_lr * gradient
+            body.weights = body.weights.detach() - self.method.aggregation_lr * gradient
 
     def balanced(self, phase: Phase) -> Samples:
         """Return all exemplars and as many images of each new class; the draw is the same throughout a phase."""
@@ -145,6 +141,10 @@ class Aggregation(Part):
         each = int(torch.bincount(kept.labels).max())
         rows = torch.cat([order[labels[order] == label][:each] for label in labels.unique()])
         return joined([phase.samples.take(rows.to(phase.samples.labels.device)), kept])
+
+
+class _Options(AANets, NetworkMethod):
+    """What :class:`Aggregation` uses of a method."""
 
 
 @dataclass(kw_only=True, eq=False)

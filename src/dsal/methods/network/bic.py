@@ -11,18 +11,18 @@ from torch.nn import functional
 from torch.optim import SGD
 
 from dsal.methods.contract import Phase
+from dsal.methods.network.kit.exemplars import Split, balanced_split
 from dsal.methods.network.kit.growing_network import Output
 from dsal.methods.network.kit.heads import CorrectedHead
 from dsal.methods.network.kit.losses import distillation
 from dsal.methods.network.kit.part import Part
 from dsal.methods.network.kit.replay import ReplayMethod
-from dsal.methods.network.kit.splits import Split, balanced_split
 from dsal.methods.network.kit.stages import Stage
 from dsal.training.recipe import Recipe
 from dsal.training.sample import seed_of
 
 
-class BiasCorrection(Part):
+class BiasCorrection(Part["BiC"]):
     """The correction of new classes: the identity while the network trains, then learned on the held-out images."""
 
     def freeze(self) -> None:
@@ -33,10 +33,10 @@ class BiasCorrection(Part):
         if not self.method.classes_seen:
             return None
         seed = seed_of(self.method.seed, 800_000 + phase.index)
-        return balanced_split(phase.samples, self.method.exemplars.data, cast(BiC, self.method).held_out, seed)
+        return balanced_split(phase.samples, self.method.exemplars.data, self.method.held_out, seed)
 
     def end(self, phase: Phase) -> None:
-        options, split = cast(BiC, self.method), self.split(phase)
+        options, split = self.method, self.split(phase)
         if split is None or not options.bias_epochs:
             return
         outputs = [(output.logits, labels) for _, output, labels in self.method.read(split.held_out)]

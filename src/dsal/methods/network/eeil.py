@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
 
 from torch import Tensor
 from torch.nn import functional
@@ -16,11 +15,11 @@ from dsal.methods.network.kit.replay import ReplayMethod
 from dsal.methods.network.kit.stages import Stage
 
 
-class BalancedTeacher(Part):
+class BalancedTeacher(Part["EEIL"]):
     """Before the second training: exemplars of all classes, and the network as it is then to distil."""
 
     def begin_stage(self, number: int, phase: Phase) -> None:
-        if number == 1 and self.method.classes_seen and cast(EEIL, self.method).tune_epochs:
+        if number == 1 and self.method.classes_seen and self.method.tune_epochs:
             self.method.memory.keep(phase)
             self.method.teacher = self.method.copied_network()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -13,15 +13,16 @@ from dsal.methods.contract import Phase
 from dsal.methods.network.kit.growing_network import Output
 from dsal.methods.network.kit.losses import new_cross_entropy, quadratic_pull
 from dsal.methods.network.kit.network_method import NetworkMethod
-from dsal.methods.network.kit.part import Part, prefixed, unprefixed
+from dsal.methods.network.kit.part import Part
 
 
-class Importance(Part):
+class Importance(Part["EWC"]):
     """The importance F of every weight and the weights theta* at the end of the last phase."""
 
-    def __init__(self, method: NetworkMethod) -> None:
+    tensors: ClassVar[tuple[str, ...]] = ("importance", "anchors")
+
+    def __init__(self, method: EWC) -> None:
         super().__init__(method)
-        self.options = cast(EWC, method)
         self.importance: dict[str, Tensor] = {}  # F by parameter
         self.anchors: dict[str, Tensor] = {}  # theta*
 
@@ -34,7 +35,7 @@ class Importance(Part):
 
     def end(self, phase: Phase) -> None:
         self.turn(phase)
-        found = {name: value.clamp(max=self.options.clip) for name, value in self._fisher(phase).items()}
+        found = {name: value.clamp(max=self.method.clip) for name, value in self._fisher(phase).items()}
         old = self.method.classes_seen / self.method.network.head.classes  # a
         for name, before in self.importance.items():
             found[name] = old * before + (1 - old) * found[name]
@@ -53,7 +54,7 @@ class Importance(Part):
         """Return the mean of the squared gradients of batches."""
         network, device, batches = self.method.network.eval(), self.method.torch_device, 0
         sums = {name: torch.zeros_like(value) for name, value in network.named_parameters()}
-        for images, labels in phase.samples.batches(self.options.fisher_batch):
+        for images, labels in phase.samples.batches(self.method.fisher_batch):
             logits = network(network.normalise(images.to(device))).logits
             gradients = torch.autograd.grad(
                 functional.cross_entropy(logits, labels.to(device)), list(network.parameters())
@@ -62,20 +63,6 @@ class Importance(Part):
                 total += self.turned(name, gradient) ** 2
             batches += 1
         return {name: total / batches for name, total in sums.items()}
-
-    def state(self) -> dict[str, Tensor]:
-        return {**prefixed("importance", self.importance), **prefixed("anchor", self.anchors), **self.turned_state()}
-
-    def turned_state(self) -> dict[str, Tensor]:
-        """Return what :meth:`turned` needs."""
-        return {}
-
-    def restore(self, tensors: dict[str, Tensor]) -> None:
-        self.importance, self.anchors = unprefixed("importance", tensors), unprefixed("anchor", tensors)
-        self.restore_turned(tensors)
-
-    def restore_turned(self, tensors: dict[str, Tensor]) -> None:
-        """Restore what :meth:`turned_state` returned."""
 
 
 @dataclass(kw_only=True, eq=False)

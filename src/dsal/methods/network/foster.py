@@ -15,7 +15,6 @@ from dsal.methods.contract import Phase
 from dsal.methods.network.kit.growing_network import GrowingNetwork, Output
 from dsal.methods.network.kit.heads import LinearHead
 from dsal.methods.network.kit.losses import distillation, effective_weights
-from dsal.methods.network.kit.network_method import NetworkMethod
 from dsal.methods.network.kit.part import Part, prefixed, unprefixed
 from dsal.methods.network.kit.replay import ReplayMethod
 from dsal.methods.network.kit.stages import Stage
@@ -68,10 +67,10 @@ class Boosted(nn.Module):
             return BoostedOutput(both, self.new["alone"](features), before.logits[:, : self.known])
 
 
-class Boosting(Part):
+class Boosting(Part["FOSTER"]):
     """The boosted network, from the beginning of a phase to its end, or longer if it predicts."""
 
-    def __init__(self, method: NetworkMethod) -> None:
+    def __init__(self, method: FOSTER) -> None:
         super().__init__(method)
         self.boosted: Boosted | None = None
 
@@ -84,7 +83,7 @@ class Boosting(Part):
         return Boosted(copy.deepcopy(self.method.network), known, generator).to(self.method.torch_device)
 
     def end(self, phase: Phase) -> None:
-        if cast(FOSTER, self.method).answer == "compressed":
+        if self.method.answer == "compressed":
             self.boosted = None
 
     def state(self) -> dict[str, Tensor]:

@@ -46,6 +46,8 @@ class Paired(nn.Module):
 class SpreadPrototypes(Prototypes):
     """Prototypes with the covariance of their class."""
 
+    tensors = ("means", "covariances")
+
     def __init__(self, method: NetworkMethod) -> None:
         super().__init__(method)
         self.covariances = torch.empty(0, 0, 0, device=method.torch_device)  # (classes, d, d)
@@ -54,14 +56,8 @@ class SpreadPrototypes(Prototypes):
         new = torch.stack([covariance(rows) for rows in groups])
         self.covariances = torch.cat([self.covariances, new]) if len(self.covariances) else new
 
-    def measured(self) -> dict[str, Tensor]:
-        return {"covariances": self.covariances} if len(self.covariances) else {}
 
-    def restore_measured(self, tensors: dict[str, Tensor]) -> None:
-        self.covariances = tensors.get("covariances", self.covariances)
-
-
-class Pairs(Part):
+class Pairs(Part[NetworkMethod]):
     """Additional outputs for pairs of new classes, during a phase."""
 
     def __init__(self, method: NetworkMethod) -> None:

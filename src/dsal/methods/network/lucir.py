@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -13,11 +14,12 @@ from dsal.methods.contract import Phase
 from dsal.methods.network.kit.growing_network import Output
 from dsal.methods.network.kit.heads import CosineHead
 from dsal.methods.network.kit.losses import less_forget, margin_ranking
+from dsal.methods.network.kit.network_method import NetworkMethod
 from dsal.methods.network.kit.part import FreezeOldRows, Part
 from dsal.methods.network.kit.replay import ReplayMethod
 
 
-class Imprint(Part):
+class Imprint(Part[NetworkMethod]):
     """From phase 1 on, the rows of new classes start as the mean directions of their class.
 
     In phase 0 they do not: the features of an untrained network all point in the same direction.
@@ -26,11 +28,11 @@ class Imprint(Part):
     def begin(self, phase: Phase) -> None:
         if not self.method.classes_seen:
             return
-        head = cast(CosineHead, self.method.network.head)
+        head = self.method.network.head
         rows = functional.normalize(self.method.features_of(phase.samples))
         labels = phase.samples.labels.to(rows.device)
         new = range(head.classes - head.groups[-1], head.classes)
-        head.imprint([rows[labels == label].mean(dim=0) for label in new])
+        head.imprint(functional.normalize(torch.stack([rows[labels == label].mean(dim=0) for label in new])))
 
 
 @dataclass(kw_only=True, eq=False)
@@ -58,7 +60,7 @@ class LUCIR(ReplayMethod):
 
     head = "cosine"
     has_teacher = True
-    parts: ClassVar[tuple[type[Part], ...]] = (Imprint, FreezeOldRows)
+    parts: ClassVar[tuple[type[Part[Any]], ...]] = (Imprint, FreezeOldRows)
 
     def loss(self, now: Output, before: Output | None, labels: Tensor, known: int) -> Tensor:
         if before is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -19,15 +18,14 @@ from dsal.training.fit import augmented
 from dsal.training.sample import seed_of
 
 
-class LearnedPixels(Herded):
+class LearnedPixels(Herded["Mnemonics"]):
     """Exemplars in float32; those of new classes are optimised after they were chosen."""
 
     def room(self) -> Exemplars:
-        options = cast(Mnemonics, self.method)
-        return Exemplars(options.exemplars_per_class, options.exemplar_bytes, learned=True)
+        return Exemplars(self.method.exemplars_per_class, self.method.exemplar_bytes, learned=True)
 
     def kept(self, phase: Phase) -> None:
-        data, method = self.exemplars.data, cast(Mnemonics, self.method)
+        data, method = self.exemplars.data, self.method
         if data is None or not method.pixel_epochs or not method.pixel_lr:
             return
         old = data.take(torch.nonzero(data.labels < method.classes_seen).flatten())
@@ -36,7 +34,7 @@ class LearnedPixels(Herded):
 
     def _learn_pixels(self, kept: ImageData, samples: Samples, phase: int) -> None:
         """Optimise the exemplars of new classes."""
-        method, device = cast(Mnemonics, self.method), self.method.torch_device
+        method, device = self.method, self.method.torch_device
         network = self.method.network.eval().requires_grad_(False)
         known = method.classes_seen
         new = kept.labels >= known

@@ -3,27 +3,60 @@
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from typing import NamedTuple, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from dsal.errors import InputError
 from dsal.methods.contract import Phase
-from dsal.methods.network.kit.bandit import Exp3
+from dsal.methods.network.kit.exemplars import Split, balanced_split
 from dsal.methods.network.kit.growing_network import GrowingNetwork, Output
 from dsal.methods.network.kit.heads import CosineHead
 from dsal.methods.network.kit.losses import distillation
-from dsal.methods.network.kit.network_method import NetworkMethod
 from dsal.methods.network.kit.part import Part, prefixed, unprefixed
-from dsal.methods.network.kit.splits import Split, balanced_split
 from dsal.methods.network.kit.stages import Stage
 from dsal.methods.network.lucir import LUCIR
 from dsal.training.sample import seed_of
+
+
+class Exp3:
+    """Weights of arms, and the probabilities that follow from them.
+
+    Args:
+        arms: number of arms, n.
+        exploration: eta, the fraction of draws that ignores the weights.
+    """
+
+    def __init__(self, arms: int, exploration: float) -> None:
+        self.exploration = exploration
+        self.weights = torch.ones(arms, dtype=torch.float64)
+
+    @property
+    def probabilities(self) -> Tensor:
+        """Probabilities of the arms: (1 - eta) w / sum(w) + eta / n, (n,)."""
+        uniform = self.exploration / len(self.weights)
+        return (1 - self.exploration) * self.weights / self.weights.sum() + uniform
+
+    @property
+    def best(self) -> int:
+        """The arm with the largest weight; the first one in a tie."""
+        return int(self.weights.argmax())
+
+    def draw(self, generator: Generator) -> int:
+        """Draw an arm according to the probabilities."""
+        return int(self.probabilities.multinomial(1, generator=generator))
+
+    def reward(self, arm: int, value: float) -> None:
+        """Multiply the weight of the drawn arm by exp(eta value / (p n)), for a value in [0, 1]."""
+        expected = value / float(self.probabilities[arm])
+        self.weights[arm] *= math.exp(self.exploration * expected / len(self.weights))
+        self.weights /= self.weights.max()
 
 
 class Arm(NamedTuple):
@@ -34,34 +67,30 @@ class Arm(NamedTuple):
     lr: float  # learning rate: plasticity
 
 
-class Trials(Part):
+class Trials(Part["OnlineLUCIR"]):
     """The trials before a phase is trained: a bandit, the arm in use, and the copy of the network being tried."""
 
-    def __init__(self, method: NetworkMethod) -> None:
+    def __init__(self, method: OnlineLUCIR) -> None:
         super().__init__(method)
-        self.options = cast(OnlineLUCIR, method)
         self.arm = 0
         self.trial: GrowingNetwork | None = None
-        self.bandit: Exp3 = self._new_bandit()
-
-    def _new_bandit(self) -> Exp3:
-        return Exp3(len(self.options.arms), self.options.exploration)
+        self.bandit = Exp3(len(method.arms), method.exploration)
 
     def begin(self, phase: Phase) -> None:
-        self.bandit, self.arm = self._new_bandit(), 0
+        self.bandit, self.arm = Exp3(len(self.method.arms), self.method.exploration), 0
         if self.count(phase):
             self._draw(0, phase)
 
     def count(self, phase: Phase) -> int:
         """Return the number of trials before a phase is trained."""
-        options = self.options
+        options = self.method
         useful = bool(self.method.classes_seen) and len(options.arms) > 1 and options.draw_epochs
         return options.draws if useful and self.split(phase) is not None else 0
 
     def split(self, phase: Phase) -> Split | None:
         """Return images to try an arm on and to compute its reward on; None if nothing can be held out."""
         seed = seed_of(self.method.seed, 400_000 + phase.index)
-        return balanced_split(phase.samples, self.method.exemplars.data, self.options.held_out, seed)
+        return balanced_split(phase.samples, self.method.exemplars.data, self.method.held_out, seed)
 
     def _draw(self, number: int, phase: Phase) -> None:
         generator = torch.Generator().manual_seed(seed_of(self.method.seed, 10_000 * phase.index + number))
@@ -72,21 +101,13 @@ class Trials(Part):
         trials, split = self.count(phase), self.split(phase) if self.trial is not None else None
         if split is None or number > trials:
             return
-        self.bandit.reward(self.arm, self._accuracy(split))
+        read = self.method.read(split.held_out, self.trial)
+        hits = sum(int((output.logits.argmax(1) == labels).sum()) for _, output, labels in read)
+        self.bandit.reward(self.arm, hits / len(split.held_out))
         if number < trials:
             self._draw(number, phase)
         else:
             self.trial, self.arm = None, self.bandit.best
-
-    @torch.no_grad()
-    def _accuracy(self, split: Split) -> float:
-        if self.trial is None:
-            raise ValueError("no arm is being tried")
-        network, hits = self.trial.eval(), 0
-        for images, labels in split.held_out.batches(500):
-            predicted = network(network.normalise(images.to(self.method.torch_device))).logits.argmax(1).cpu()
-            hits += int((predicted == labels.cpu()).sum())
-        return hits / len(split.held_out)
 
     def state(self) -> dict[str, Tensor]:
         trial = {} if self.trial is None else prefixed("trial", self.trial.state_dict())

@@ -22,6 +22,8 @@ TURNS = 4
 class NoisyPrototypes(Prototypes):
     """Prototypes, and the radius r of the noise around them, measured in phase 0."""
 
+    tensors = ("means", "radius")
+
     def __init__(self, method: NetworkMethod) -> None:
         super().__init__(method)
         self.radius = torch.zeros((), device=method.torch_device)
@@ -34,12 +36,6 @@ class NoisyPrototypes(Prototypes):
     def measure(self, groups: list[Tensor]) -> None:
         if not self.method.classes_seen:
             self.radius = torch.stack([covariance(rows).diagonal().mean() for rows in groups]).mean().sqrt()
-
-    def measured(self) -> dict[str, Tensor]:
-        return {"radius": self.radius}
-
-    def restore_measured(self, tensors: dict[str, Tensor]) -> None:
-        self.radius = tensors["radius"]
 
 
 @dataclass(kw_only=True, eq=False)

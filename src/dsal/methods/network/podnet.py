@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import torch
 from sklearn.cluster import KMeans
@@ -13,28 +13,28 @@ from torch.nn import functional
 
 from dsal.methods.contract import Phase
 from dsal.methods.network.kit.growing_network import Output
-from dsal.methods.network.kit.heads import ProxyHead
 from dsal.methods.network.kit.losses import less_forget, nca, pod_spatial
+from dsal.methods.network.kit.network_method import NetworkMethod
 from dsal.methods.network.kit.part import FreezeOldRows, Part
 from dsal.methods.network.kit.replay import ReplayMethod
 from dsal.methods.network.kit.stages import Stage
 from dsal.training.fit import Batch, Forward
 
 
-class ImprintProxies(Part):
+class ImprintProxies(Part[NetworkMethod]):
     """From phase 1 on, the proxies of new classes start as k-means centres; see :class:`~.lucir.Imprint`."""
 
     def begin(self, phase: Phase) -> None:
         if not self.method.classes_seen:
             return
-        head, labels = cast(ProxyHead, self.method.network.head), phase.samples.labels.cpu()
+        head, labels = self.method.network.head, phase.samples.labels.cpu()
         rows = functional.normalize(self.method.features_of(phase.samples)).cpu()
         new = range(head.classes - head.groups[-1], head.classes)
-        centres = [_centres(rows[labels == label], head.proxies, self.method.seed) for label in new]
+        centres = [_centres(rows[labels == label], head.rows, self.method.seed) for label in new]
         head.imprint(torch.cat(centres).to(self.method.torch_device))
 
 
-class BalancedSet(Part):
+class BalancedSet(Part[NetworkMethod]):
     """Exemplars of new classes are chosen before the proxies are tuned on those of all classes."""
 
     def begin_stage(self, number: int, phase: Phase) -> None:
@@ -74,7 +74,7 @@ class PODNet(ReplayMethod):
 
     head = "proxies"
     has_teacher = True
-    parts: ClassVar[tuple[type[Part], ...]] = (ImprintProxies, FreezeOldRows, BalancedSet)
+    parts: ClassVar[tuple[type[Part[Any]], ...]] = (ImprintProxies, FreezeOldRows, BalancedSet)
 
     def head_options(self) -> dict[str, Any]:
         return {"proxies": self.proxies}

@@ -10,34 +10,34 @@ from torch.nn import functional
 
 from dsal.methods.contract import Phase
 from dsal.methods.network.ewc import EWC, Importance
-from dsal.methods.network.kit.network_method import NetworkMethod
-from dsal.methods.network.kit.part import unprefixed
-
-IN, OUT = "in", "out"
 
 
 class RotatedImportance(Importance):
     """The importance of convolutions in coordinates that change with every phase."""
 
-    def __init__(self, method: NetworkMethod) -> None:
+    tensors = (*Importance.tensors, "u_in", "u_out")
+
+    def __init__(self, method: EWC) -> None:
         super().__init__(method)
-        self.rotations: dict[str, tuple[Tensor, Tensor]] = {}  # U_in (in, in) and U_out (out, out) by parameter
+        self.u_in: dict[str, Tensor] = {}  # (in, in) by parameter
+        self.u_out: dict[str, Tensor] = {}  # (out, out)
 
     def turn(self, phase: Phase) -> None:
-        before, self.rotations = self.rotations, self.rotations_of(phase)
-        for name, (old_in, old_out) in before.items():
-            new_in, new_out = self.rotations[name]
-            self.importance[name] = carried(self.importance[name], old_in.T @ new_in, old_out.T @ new_out)
+        old_in, old_out = self.u_in, self.u_out
+        self.u_in, self.u_out = self.rotations_of(phase)
+        for name in old_in:
+            turns = old_in[name].T @ self.u_in[name], old_out[name].T @ self.u_out[name]
+            self.importance[name] = carried(self.importance[name], *turns)
 
     def turned(self, name: str, values: Tensor) -> Tensor:
-        return rotated(values, *self.rotations[name]) if name in self.rotations else values
+        return rotated(values, self.u_in[name], self.u_out[name]) if name in self.u_in else values
 
-    def rotations_of(self, phase: Phase) -> dict[str, tuple[Tensor, Tensor]]:
-        """Return U_in and U_out of every convolution, at the end of a phase."""
+    def rotations_of(self, phase: Phase) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Return U_in and U_out of every convolution by parameter, at the end of a phase."""
         network, device = self.method.network.eval(), self.method.torch_device
         convolutions = {name: own for name, own in network.named_modules() if isinstance(own, nn.Conv2d)}
         layers = {f"{name}.weight": own for name, own in convolutions.items() if own.groups == 1}
-        sums: dict[tuple[str, str], Tensor] = {}
+        sums: tuple[dict[str, Tensor], dict[str, Tensor]] = {}, {}  # of inputs, of gradients of outputs
         seen: dict[str, tuple[Tensor, Tensor]] = {}  # input and output of a layer
 
         def record(name: str) -> torch.utils.hooks.RemovableHandle:
@@ -45,28 +45,21 @@ class RotatedImportance(Importance):
 
         hooks = [record(name) for name in layers]
         try:
-            for images, labels in phase.samples.batches(self.options.fisher_batch):
+            for images, labels in phase.samples.batches(self.method.fisher_batch):
                 logits = network(network.normalise(images.to(device))).logits
                 loss = functional.cross_entropy(logits, labels.to(device), reduction="sum")
                 gradients = torch.autograd.grad(loss, [seen[name][1] for name in layers])
                 for name, gradient in zip(layers, gradients, strict=True):
-                    for side, maps in ((IN, seen[name][0]), (OUT, gradient)):
+                    for total, maps in zip(sums, (seen[name][0], gradient), strict=True):
                         rows = maps.detach().transpose(0, 1).flatten(1).double()  # (channels, positions)
-                        sums[name, side] = rows @ rows.T + sums.get((name, side), 0.0)
+                        total[name] = rows @ rows.T + total.get(name, 0.0)
         finally:
             for hook in hooks:
                 hook.remove()
         # in the layout that a restored state has: another one would be rounded differently
-        bases = {key: torch.linalg.eigh(total).eigenvectors.float().contiguous() for key, total in sums.items()}
-        return {name: (bases[name, IN], bases[name, OUT]) for name in layers}
-
-    def turned_state(self) -> dict[str, Tensor]:
-        both = {IN: 0, OUT: 1}
-        return {f"{side}.{name}": us[at] for name, us in self.rotations.items() for side, at in both.items()}
-
-    def restore_turned(self, tensors: dict[str, Tensor]) -> None:
-        ins, outs = unprefixed(IN, tensors), unprefixed(OUT, tensors)
-        self.rotations = {name: (u, outs[name]) for name, u in ins.items()}
+        bases = [{name: torch.linalg.eigh(total[name]).eigenvectors for name in layers} for total in sums]
+        u_in, u_out = ({name: u.float().contiguous() for name, u in of_side.items()} for of_side in bases)
+        return u_in, u_out
 
 
 @dataclass(kw_only=True, eq=False)

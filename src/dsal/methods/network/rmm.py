@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, cast
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -13,7 +13,6 @@ from dsal.errors import InputError
 from dsal.methods.contract import Phase
 from dsal.methods.network.aanets import PODNetAANets
 from dsal.methods.network.icarl import ICaRL
-from dsal.methods.network.kit.network_method import NetworkMethod
 from dsal.methods.network.kit.part import prefixed, unprefixed
 from dsal.methods.network.kit.policy import Action, Policy, learn_policy, tilted
 from dsal.methods.network.kit.replay import Herded, ReplayMethod
@@ -59,31 +58,28 @@ class RMM:
     episodes: int = 60
 
 
-class ManagedMemory(Herded):
+class ManagedMemory(Herded["_Options"]):
     """The memory of RMM: its actions decide on what a phase is trained on, and what it keeps; see :class:`RMM`."""
 
-    def __init__(self, method: NetworkMethod) -> None:
+    def __init__(self, method: _Options) -> None:
         super().__init__(method)
-        self.options = options = cast(_Options, method)
-        shares, tilts = options.memory_shares, options.class_shares
+        shares, tilts = method.memory_shares, method.class_shares
         if not shares or not tilts or not all(0 <= m < 1 for m in shares) or not all(-1 <= c <= 1 for c in tilts):
             raise InputError(f"memory_shares must be in [0, 1) and class_shares in [-1, 1], got {shares} and {tilts}")
-        if options.phase_images < 0 or options.episodes < 1:
+        if method.phase_images < 0 or method.episodes < 1:
             raise InputError("phase_images must be 0 or more and episodes 1 or more")
         self.learned: Policy | None = None
 
     def action(self, phase: int, known: int, new: int) -> Action:
         """Return m and c of a phase with ``new`` classes after ``known`` ones; in phase 0, the listed values."""
         if self.learned is not None and known:
-            return self.learned.best(known, new, self.options.exemplars_per_class * known, self.options.phase_images)
-        m, c = (
-            values[min(phase, len(values) - 1)] for values in (self.options.memory_shares, self.options.class_shares)
-        )
+            return self.learned.best(known, new, self.method.exemplars_per_class * known, self.method.phase_images)
+        m, c = (values[min(phase, len(values) - 1)] for values in (self.method.memory_shares, self.method.class_shares))
         return Action(m, c)
 
     def per_class(self, share: float, classes: int) -> int:
         """Return the number of exemplars per class if a fraction m of the room for new images goes to exemplars."""
-        return (self.options.exemplars_per_class * classes + int(share * self.options.phase_images)) // classes
+        return (self.method.exemplars_per_class * classes + int(share * self.method.phase_images)) // classes
 
     def _now(self, phase: Phase) -> Action:
         return self.action(phase.index, self.method.classes_seen, len(phase.classes))
@@ -126,7 +122,7 @@ class ManagedMemory(Herded):
         return {label: float(values[classes == label].mean()) for label in phase.classes}
 
     def end(self, phase: Phase) -> None:
-        options = self.options
+        options = self.method
         if options.actions == "learned" and not self.method.classes_seen:
             features = functional.normalize(self.method.features_of(phase.samples)).cpu()
             labels = phase.samples.labels.cpu()

@@ -13,6 +13,7 @@ from dsal.errors import InputError
 from dsal.methods.contract import Phase
 from dsal.methods.network.kit.growing_network import GrowingNetwork, Output
 from dsal.methods.network.kit.losses import nearest_prototype
+from dsal.methods.network.kit.network_method import NetworkMethod
 from dsal.methods.network.kit.part import Part
 from dsal.methods.network.kit.prototypes import PrototypeMethod, Prototypes
 
@@ -45,7 +46,7 @@ class AdaptedConv2d(nn.Module):
         self.adapter.zero_()
 
 
-class Adapters(Part):
+class Adapters(Part[NetworkMethod]):
     """Adapters from phase 1 on: they alone learn, and are folded into the network at the end of a phase."""
 
     def shape(self, network: GrowingNetwork) -> None:

@@ -6,6 +6,7 @@ G = sum of X^T X, a triangle packed into d (d + 1) / 2 numbers, and Q = sum of X
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 
 import numpy as np
@@ -15,10 +16,53 @@ from torch import Tensor
 from dsal.analytic.streams import one_hot
 from dsal.base.memory import require
 from dsal.errors import InputError
-from dsal.linalg.backend import Backend, LinAlgError
-from dsal.methods.closed_form.kit.array_method import Array, Labels
+from dsal.files.schema import Array as Kept
+from dsal.files.schema import triangle
+from dsal.linalg.backend import Backend, LinAlgError, backend_for
+from dsal.methods.closed_form.kit.feature_method import Array, ArrayMethod, Labels, grown, keeps, nothing
 
 _BLOCK_BYTES = 2**25  # size of a block of expanded rows
+
+
+class GramRidge(ArrayMethod):
+    """W = (G + penalty I)^-1 Q, with G = sum of a x x^T over rows x of the expansion and their weights a.
+
+    A subclass chooses the projection P and the weights, and says what the penalty is.
+    """
+
+    learned = keeps(
+        projection_=Kept("float64", ("features", "expansion_size")),
+        gram_=Kept("float64", (triangle("expansion_size"),)),
+        targets_=Kept("float64", ("expansion_size", "classes")),
+    )
+
+    def __init__(self, expansion_size: int, seed: int) -> None:
+        if expansion_size < 1:
+            raise InputError(f"expansion_size must be 1 or more, got {expansion_size}")
+        self.expansion_size, self.seed = expansion_size, seed
+        self.projection_, self.gram_, self.targets_ = nothing(), nothing(0), nothing()
+        self._backend = backend_for("auto")
+        self._weights: Tensor | None = None
+
+    @abstractmethod
+    def _penalty(self) -> float:
+        """Return the ridge penalty after the phases learned."""
+
+    def _add(self, X: Array, y: Labels, weight: Array, classes: int, projection: Array, penalty: float) -> None:
+        """Learn rows X (n, d_in) of classes y (n,) below ``classes``, each with a weight (n,)."""
+        targets = grown(self.targets_, self.expansion_size, classes)
+        added = add_rows(self.gram_, targets, X, y, weight, projection, self._backend)
+        self._weights = solve(*added, penalty, self._backend)
+        self.gram_, self.targets_ = added
+        self.projection_ = projection
+
+    def _scores(self, X: Array) -> Array:
+        if self._weights is None:  # restored from a file, which holds only the sums
+            self._weights = solve(self.gram_, self.targets_, self._penalty(), self._backend)
+        scores = np.empty((len(X), self._weights.shape[1]))
+        for rows, x in relu_blocks(X, self.projection_, self._backend):
+            scores[rows] = self._backend.product(x, self._weights).cpu().numpy()
+        return scores
 
 
 def relu_blocks(X: Array, projection: Array, backend: Backend) -> Iterator[tuple[slice, Tensor]]:
@@ -60,14 +104,6 @@ def solve(gram: Array, targets: Array, penalty: float, backend: Backend) -> Tens
     except LinAlgError as error:
         raise InputError(f"a ridge penalty of {penalty:g} is too small for these features: raise it") from error
     return backend.solve(factor, torch.from_numpy(targets).to(backend.device))
-
-
-def relu_scores(X: Array, projection: Array, weights: Tensor, backend: Backend) -> Array:
-    """Return relu(X P) W for X (n, d_in): (n, classes)."""
-    scores = np.empty((len(X), weights.shape[1]))
-    for rows, x in relu_blocks(X, projection, backend):
-        scores[rows] = backend.product(x, weights).cpu().numpy()
-    return scores
 
 
 def factored(square: Tensor, penalty: float, backend: Backend) -> Tensor:

@@ -1,15 +1,22 @@
-"""Images kept from earlier phases within a budget, the best of each class first."""
+"""Images of earlier phases: exemplars within a budget, the policy that uses and chooses them, and validation splits."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from dsal.data.samples import ImageData
+from dsal.data.images.image_files import FileData
+from dsal.data.samples import ImageData, Samples, joined
 from dsal.errors import InputError
+from dsal.methods.contract import Phase
+from dsal.methods.network.kit.part import M, Part
+
+if TYPE_CHECKING:
+    pass
 
 
 def herd(features: Tensor, count: int) -> Tensor:
@@ -95,3 +102,99 @@ class Exemplars:
         images, labels = self.data.images, self.data.labels
         rows = torch.cat([torch.nonzero(labels == label).flatten()[:most] for label in labels.unique()])
         self.store(images[rows], labels[rows])
+
+
+class Memory(Part[M]):
+    """No images are kept, unless a subclass says so in ``room``; those kept are chosen by herding."""
+
+    def __init__(self, method: M) -> None:
+        super().__init__(method)
+        self.exemplars = self.room()
+
+    def room(self) -> Exemplars:
+        """Return the initial, empty memory."""
+        return Exemplars(0)
+
+    def used(self, phase: Phase) -> Phase:
+        """Return the phase with the images to train on."""
+        return phase
+
+    def counts(self, phase: Phase) -> dict[int, int | None]:
+        """Return the number of images to keep of each class of a phase; None for all."""
+        return dict.fromkeys(phase.classes, self.exemplars.per_class)
+
+    def with_exemplars(self, phase: Phase) -> Samples:
+        """Return the images of the phase and the exemplars of earlier ones."""
+        old = self.exemplars.data
+        return phase.samples if old is None else joined([phase.samples, old])
+
+    def keep(self, phase: Phase) -> None:
+        """Choose exemplars of the new classes by herding, unless already done in this phase."""
+        known, held = self.method.classes_seen, self.exemplars.data
+        if self.exemplars.per_class == 0 or (held is not None and bool((held.labels >= known).any())):
+            return
+        labels, chosen = phase.samples.labels, []
+        for label, count in self.counts(phase).items():
+            rows = torch.nonzero(labels == label).flatten()
+            own = phase.samples.take(rows)
+            some = own if count is None else own.take(herd(self.method.features_of(own), count).to(rows.device))
+            chosen.append(_in_memory(some))
+        images, targets = (torch.cat([getattr(part, name) for part in chosen]) for name in ("images", "labels"))
+        self.exemplars.add(ImageData(images, targets), self.method.network.head.classes)
+        self.method.each_part("kept", phase)
+
+
+class KeepEverything(Memory[M]):
+    """All images of all phases are kept."""
+
+    def room(self) -> Exemplars:
+        return Exemplars(None)
+
+
+def _in_memory(samples: Samples) -> ImageData:
+    """Return the images as arrays on the CPU."""
+    if isinstance(samples, ImageData | FileData):
+        return samples.in_memory()
+    raise InputError(f"expected images, got {type(samples).__name__}")
+
+
+class Split(NamedTuple):
+    """The images of a phase and the exemplars, split in two."""
+
+    training: Samples
+    held_out: Samples
+
+
+def balanced_split(samples: Samples, kept: ImageData | None, fraction: float, seed: int) -> Split | None:
+    """Hold out the same number of images of every class; return None if a class has fewer than two exemplars.
+
+    Args:
+        samples: images of the new classes; those to hold out are drawn at random.
+        kept: exemplars of old classes, most important first within each; the last ones are held out.
+        fraction: fraction of the exemplars of the class with the fewest to hold out; at least one is.
+        seed: seed of the draw.
+    """
+    if kept is None or not fraction:
+        return None
+    fewest = int(min((kept.labels == label).sum() for label in kept.labels.unique()))
+    if fewest < 2:
+        return None
+    each = min(max(1, round(fraction * fewest)), fewest - 1)
+    order = torch.randperm(len(samples), generator=torch.Generator().manual_seed(seed))
+    old = _first_per_class(kept.labels.cpu().flip(0), each).flip(0)  # the last ones
+    new = torch.zeros(len(samples), dtype=torch.bool)
+    new[order] = _first_per_class(samples.labels.cpu()[order], each)
+    parts = []
+    for chosen in (False, True):
+        of_old, of_new = (torch.nonzero(mask == chosen).flatten() for mask in (old, new))
+        device = samples.labels.device
+        parts.append(joined([samples.take(of_new.to(device)), kept.take(of_old)]))
+    return Split(*parts)
+
+
+def _first_per_class(labels: Tensor, each: int) -> Tensor:
+    """Return a mask (n,) of the first ``each`` rows of every label (n,)."""
+    mask = torch.zeros(len(labels), dtype=torch.bool)
+    for label in labels.unique():
+        mask[torch.nonzero(labels == label).flatten()[:each]] = True
+    return mask

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Generator, Tensor, nn
@@ -19,17 +18,18 @@ class Head(nn.Module):
 
     Args:
         width: d.
+        rows: rows of weights per class; those of a class are adjacent.
     """
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, rows: int = 1) -> None:
         super().__init__()
-        self.width = width
-        self.weights = nn.ParameterList()  # (classes of the group, d) each
+        self.width, self.rows = width, rows
+        self.weights = nn.ParameterList()  # (classes of the group x rows, d) each
 
     @property
     def groups(self) -> list[int]:
         """Number of classes in each group."""
-        return [len(weight) for weight in self.weights]
+        return [len(weight) // self.rows for weight in self.weights]
 
     @property
     def classes(self) -> int:
@@ -38,8 +38,10 @@ class Head(nn.Module):
 
     def grow(self, classes: int, generator: Generator) -> None:
         """Add a group with weights drawn uniformly from +-1/sqrt(d), as in ``nn.Linear``."""
-        bound = 1 / math.sqrt(self.width)
-        self.weights.append(nn.Parameter((2 * torch.rand(classes, self.width, generator=generator) - 1) * bound))
+        self.weights.append(self._drawn((classes * self.rows, self.width), generator))
+
+    def _drawn(self, shape: tuple[int, ...], generator: Generator) -> nn.Parameter:
+        return nn.Parameter((2 * torch.rand(shape, generator=generator) - 1) * (1 / math.sqrt(self.width)))
 
     def freeze_old(self) -> None:
         """Freeze all groups but the last."""
@@ -49,6 +51,16 @@ class Head(nn.Module):
     def all_weights(self) -> Tensor:
         """Return the rows of all groups: (classes, d), or more if a class has several."""
         return torch.cat(list(self.weights))
+
+    def cosines(self, features: Tensor) -> Tensor:
+        """Return cos(w, f) for all rows w: (n, d) -> (n, classes rows)."""
+        return functional.linear(functional.normalize(features), functional.normalize(self.all_weights()))
+
+    @torch.no_grad()
+    def imprint(self, directions: Tensor) -> None:
+        """Set the last group to these directions (classes rows, d), scaled to the mean length of old weights."""
+        old = list(self.weights)[:-1]
+        self.weights[-1].copy_(directions * (torch.cat(old).norm(dim=1).mean() if old else 1.0))
 
 
 @HEADS.register("linear")
@@ -61,21 +73,13 @@ class LinearHead(Head):
     """
 
     def __init__(self, width: int, outputs: int = 1) -> None:
-        super().__init__(width)
-        self.outputs = outputs
+        super().__init__(width, outputs)
         self.biases = nn.ParameterList()
-
-    @property
-    def groups(self) -> list[int]:
-        """Number of classes in each group."""
-        return [len(weight) // self.outputs for weight in self.weights]
 
     def grow(self, classes: int, generator: Generator) -> None:
         """Add a group with weights and biases drawn uniformly from +-1/sqrt(d)."""
-        super().grow(classes * self.outputs, generator)
-        bound = 1 / math.sqrt(self.width)
-        rows = len(self.weights[-1])
-        self.biases.append(nn.Parameter((2 * torch.rand(rows, generator=generator) - 1) * bound))
+        super().grow(classes, generator)
+        self.biases.append(self._drawn((classes * self.rows,), generator))
 
     def freeze_old(self) -> None:
         """Freeze all groups but the last."""
@@ -128,20 +132,9 @@ class CosineHead(Head):
         super().__init__(width)
         self.scale = nn.Parameter(torch.ones(1))
 
-    def cosines(self, features: Tensor) -> Tensor:
-        """Return cos(w_c, f): (n, d) -> (n, classes)."""
-        return functional.linear(functional.normalize(features), functional.normalize(self.all_weights()))
-
     def forward(self, features: Tensor) -> Tensor:
         """Return scores: (n, d) -> (n, classes)."""
         return self.scale * self.cosines(features)
-
-    @torch.no_grad()
-    def imprint(self, means: Sequence[Tensor]) -> None:
-        """Set the last group to the directions of these class means (d,), scaled to the mean length of old weights."""
-        old = list(self.weights)[:-1]
-        length = torch.cat(old).norm(dim=1).mean() if old else 1.0
-        self.weights[-1].copy_(functional.normalize(torch.stack(list(means))) * length)
 
 
 @HEADS.register("proxies")
@@ -158,27 +151,10 @@ class ProxyHead(Head):
     """
 
     def __init__(self, width: int, proxies: int = 10) -> None:
-        super().__init__(width)
-        self.proxies = proxies
+        super().__init__(width, proxies)
         self.scale = nn.Parameter(torch.ones(1))
-
-    @property
-    def groups(self) -> list[int]:
-        """Number of classes in each group."""
-        return [len(weight) // self.proxies for weight in self.weights]
-
-    def grow(self, classes: int, generator: Generator) -> None:
-        """Add a group; the proxies of a class are adjacent rows."""
-        super().grow(classes * self.proxies, generator)
 
     def forward(self, features: Tensor) -> Tensor:
         """Return scores: (n, d) -> (n, classes)."""
-        cosines = functional.linear(functional.normalize(features), functional.normalize(self.all_weights()))
-        near = (2 * cosines - 2).view(len(features), -1, self.proxies)  # (n, classes, K)
+        near = (2 * self.cosines(features) - 2).view(len(features), -1, self.rows)  # (n, classes, K)
         return self.scale * (near.softmax(dim=2) * near).sum(dim=2)
-
-    @torch.no_grad()
-    def imprint(self, proxies: Tensor) -> None:
-        """Set the last group to these proxies (classes K, d), scaled by the mean length of old weights."""
-        old = list(self.weights)[:-1]
-        self.weights[-1].copy_(proxies * (torch.cat(old).norm(dim=1).mean() if old else 1.0))

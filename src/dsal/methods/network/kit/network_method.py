@@ -23,20 +23,25 @@ from dsal.base.progress import Progress
 from dsal.data.samples import Samples
 from dsal.errors import InputError
 from dsal.methods.contract import Method, Phase, Self, State
-from dsal.methods.network.kit.codec import Arrays, build_network, network_facts, to_arrays, to_tensors
-from dsal.methods.network.kit.exemplars import Exemplars
-from dsal.methods.network.kit.growing_network import GrowingNetwork, Output
-from dsal.methods.network.kit.memory import Memory
+from dsal.methods.network.kit.exemplars import Exemplars, Memory
+from dsal.methods.network.kit.growing_network import (
+    Arrays,
+    GrowingNetwork,
+    Output,
+    build_network,
+    network_facts,
+    to_arrays,
+    to_tensors,
+)
 from dsal.methods.network.kit.part import Part
-from dsal.methods.network.kit.stages import Stage, StageRunner
-from dsal.methods.network.kit.training_options import TrainingOptions
+from dsal.methods.network.kit.stages import Stage, StageRunner, TrainingOptions
 from dsal.training.device import choose_device, choose_precision
 from dsal.training.fit import Batch, Fit, Forward
 from dsal.training.recipe import Recipe
 from dsal.training.sample import pixel_moments, seed_of
 
 EVALUATION_BATCH = 500
-AnyPart = TypeVar("AnyPart", bound=Part)
+AnyPart = TypeVar("AnyPart", bound=Part[Any])
 
 
 @dataclass(kw_only=True, eq=False)
@@ -48,7 +53,7 @@ class NetworkMethod(TrainingOptions, Method):
 
     A subclass defines :meth:`loss`, and declares what else it needs: ``head``, ``has_teacher``, ``parts``, ``policy``.
     What happens around the training belongs to parts, never to an override here. The options are those of
-    :class:`~dsal.methods.network.kit.training_options.TrainingOptions`.
+    :class:`~dsal.methods.network.kit.stages.TrainingOptions`.
     """
 
     inputs = "images"
@@ -57,9 +62,9 @@ class NetworkMethod(TrainingOptions, Method):
     """Name of the head."""
     has_teacher: ClassVar[bool] = False
     """Whether the loss uses the network as it was before the phase."""
-    parts: ClassVar[tuple[type[Part], ...]] = ()
+    parts: ClassVar[tuple[type[Part[Any]], ...]] = ()
     """What the method does around its training, in order."""
-    policy: ClassVar[type[Memory]] = Memory
+    policy: ClassVar[type[Memory[Any]]] = Memory
     """Which images it trains on and keeps."""
 
     def __post_init__(self) -> None:
@@ -152,9 +157,9 @@ class NetworkMethod(TrainingOptions, Method):
         return torch.autocast(self.torch_device.type, self._precision, enabled=self._precision != torch.float32)
 
     @torch.no_grad()
-    def read(self, samples: Samples) -> Iterator[tuple[Tensor, Output, Tensor]]:
-        """Yield images, the output of the network in evaluation mode, and labels, all on the device."""
-        network = self.network.eval()
+    def read(self, samples: Samples, network: GrowingNetwork | None = None) -> Iterator[tuple[Tensor, Output, Tensor]]:
+        """Yield images, the output of the network (or another one) in evaluation mode, and labels, on the device."""
+        network = (self.network if network is None else network).eval()
         for images, labels in samples.batches(EVALUATION_BATCH):
             on_device = images.to(self.torch_device)
             yield on_device, network(network.normalise(on_device)), labels.to(self.torch_device)

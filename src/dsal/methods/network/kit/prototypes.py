@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Generator, Tensor
@@ -20,8 +20,10 @@ from dsal.methods.network.kit.part import Part
 from dsal.training.fit import Batch, Forward
 
 
-class Prototypes(Part):
+class Prototypes(Part[NetworkMethod]):
     """The mean feature of every class at the end of its phase; other statistics of features in subclasses."""
+
+    tensors: ClassVar[tuple[str, ...]] = ("means",)
 
     def __init__(self, method: NetworkMethod) -> None:
         super().__init__(method)
@@ -37,20 +39,6 @@ class Prototypes(Part):
 
     def measure(self, groups: list[Tensor]) -> None:
         """Update other statistics from the features (n, d) of each class of a phase."""
-
-    def state(self) -> dict[str, Tensor]:
-        return {**({"prototypes": self.means} if len(self.means) else {}), **self.measured()}
-
-    def measured(self) -> dict[str, Tensor]:
-        """Return the other statistics, by name."""
-        return {}
-
-    def restore(self, tensors: dict[str, Tensor]) -> None:
-        self.means = tensors.get("prototypes", self.means)
-        self.restore_measured(tensors)
-
-    def restore_measured(self, tensors: dict[str, Tensor]) -> None:
-        """Restore the other statistics."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -77,7 +65,7 @@ class PrototypeMethod(NetworkMethod):
     distil: float = 10.0
 
     has_teacher = True
-    parts: ClassVar[tuple[type[Part], ...]] = (Prototypes,)
+    parts: ClassVar[tuple[type[Part[Any]], ...]] = (Prototypes,)
 
     @abstractmethod
     def replayed(self, drawn: Tensor, generator: Generator) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
@@ -12,20 +12,21 @@ from torch import Tensor
 from torch.nn import functional
 
 from dsal.data.samples import Samples
-from dsal.methods.network.kit.exemplars import Exemplars
+from dsal.methods.network.kit.exemplars import Exemplars, Memory
 from dsal.methods.network.kit.growing_network import Output
-from dsal.methods.network.kit.memory import Memory
 from dsal.methods.network.kit.network_method import NetworkMethod
 
 Classifier = Literal["cnn", "nme"]
 
 
-class Herded(Memory):
+Replay = TypeVar("Replay", bound="ReplayMethod")
+
+
+class Herded(Memory[Replay]):
     """Some images of each class are kept: ``exemplars_per_class``, within ``exemplar_bytes``."""
 
     def room(self) -> Exemplars:
-        options = cast(ReplayMethod, self.method)
-        return Exemplars(options.exemplars_per_class, options.exemplar_bytes)
+        return Exemplars(self.method.exemplars_per_class, self.method.exemplar_bytes)
 
 
 @dataclass(kw_only=True, eq=False)

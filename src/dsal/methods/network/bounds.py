@@ -1,4 +1,4 @@
-"""Joint training: every phase trains the network on the images of all phases so far, the upper bound."""
+"""Lower and upper bound: training on each phase alone, and on the images of all phases so far."""
 
 from __future__ import annotations
 
@@ -7,9 +7,21 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn import functional
 
+from dsal.methods.network.kit.exemplars import KeepEverything
 from dsal.methods.network.kit.growing_network import Output
-from dsal.methods.network.kit.memory import KeepEverything
+from dsal.methods.network.kit.losses import new_cross_entropy
 from dsal.methods.network.kit.network_method import NetworkMethod
+
+
+@dataclass(kw_only=True, eq=False)
+class Finetune(NetworkMethod):
+    """Cross-entropy over the classes of the phase."""
+
+    name = "finetune"
+    title = "Fine-tuning"
+
+    def loss(self, now: Output, before: Output | None, labels: Tensor, known: int) -> Tensor:
+        return new_cross_entropy(now.logits, labels, known)
 
 
 @dataclass(kw_only=True, eq=False)
