@@ -68,6 +68,7 @@ def test_the_order_of_the_literature_or_where_it_fails(tmp_path: Path) -> None:
 def test_nobody_ahead(tmp_path: Path) -> None:
     text, _ = told(tmp_path, run("ds-al", 50, 44), run("podnet-aanets", 40, 30, samples=2000))
     assert "No method is ahead of DS-AL at this budget" in text
+    assert "read other features than the rest" in text
     _, table = told(tmp_path, run("podnet-aanets", 40, 30, samples=2000))
     assert "66.31" in table.rows[0]  # what the paper calls AANets
 

@@ -139,7 +139,10 @@ def _ahead(named: Mapping[str, Mapping[str, Any]]) -> list[Block]:
             )
     cost = f"DS-AL itself: {ours['seconds']:.0f} s of learning, {ours['stored_bytes'] / 1e6:.1f} MB, no images kept."
     if not parts:
-        return [f"No method is ahead of DS-AL at this budget, neither on average nor at the end. {cost}"]
+        return [
+            "No method is ahead of DS-AL at this budget, neither on average nor at the end. DS-AL and ACIL read other "
+            f"features than the rest: all blocks of the network, in several views. {cost}"
+        ]
     return [f"Ahead of DS-AL, on average or at the end: {'; '.join(parts)}. {cost}"]
 
 
