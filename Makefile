@@ -1,7 +1,7 @@
 # make run    the main job: DS-AL on the embedded CIFAR-100 features, a table and a report in runs/
 # make test   tests, lint, types and the import contract
 # make slow   the tests that take minutes
-# make mutants  whether tests notice changes of the mathematics: takes half an hour; MODULES="analytic/scoring analytic/ridge" for some
+# make mutants  whether tests notice changes of the mathematics: takes half an hour; MODULES="analytic/head analytic/ridge" for some
 # make docs   the documentation, strictly checked, into build/site; needs no network once installed
 # make clean  forget the virtual environment and the caches
 #

@@ -1,7 +1,7 @@
 """Whether the tests notice a change of the mathematics: every mutant of a module, against the tests of that module.
 
     make mutants                         # all modules
-    make mutants MODULES="analytic/scoring analytic/ridge"  # some
+    make mutants MODULES="analytic/head analytic/ridge"  # some
 
 Each mutant is tested in a process of its own, forked from one that has imported what takes long, up to the first test
 that fails. Tests that noticed many mutants before run first, then the short ones. A mutant that no test notices is a
@@ -38,11 +38,12 @@ else:
 ROOT = Path(__file__).parents[2]
 TRAINED = ("pass", "il2a", "ssre", "given", "loss_of_a", "without_di", "without_re", "of_every", "boosted_n", "old_net")
 """Parts of the names of tests that train a network, which takes seconds."""
+_MERGED = ("-k", "merge or everything or twice")
 TARGETS: dict[str, tuple[str, ...]] = {
     "protocol/metrics": ("tests/protocol/test_metrics.py",),
     "image_model/novelty": ("tests/image_model/test_novelty.py",),
     "image_model/novelty_reference": ("tests/image_model/test_novelty.py",),
-    "analytic/scoring": ("tests/analytic/test_scoring.py",),
+    "analytic/head": ("tests/analytic/test_best_columns.py",),
     "classifier/calibration": ("tests/classifier/test_calibration.py",),
     "analytic/combine": ("tests/analytic/test_learner.py", "-k", "equations"),
     "analytic/streams": ("tests/analytic/test_learner.py", "-k", "not batch_size"),
@@ -59,6 +60,11 @@ TARGETS: dict[str, tuple[str, ...]] = {
         "tests/classifier/test_classifier.py",
         "tests/classifier/test_forgetting.py",
     ),
+    "image_model/seen": ("tests/image_model/test_merging.py", "-k", "record or lesson"),
+    "image_model/left_out_counts": ("tests/image_model/test_merging.py", "-k", "counts_of_answers"),
+    "image_model/learned_state": ("tests/image_model/test_merging.py", *_MERGED),
+    "image_model/model": ("tests/image_model/test_merging.py", *_MERGED),
+    "classifier/estimator": ("tests/classifier/test_classifier.py", "tests/classifier/test_operators.py"),
     "files/atomic": ("tests/files/test_atomic.py", "tests/files/test_tensors.py", "-k", "not killed"),
     "files/lock": ("tests/files/test_lock.py",),
     "methods/network/kit/losses": (
@@ -85,7 +91,12 @@ LEARNER = (
     "_main_blocks",
 )
 PARTS = {
+    "analytic/head": ("module | _", "logits ", "best_columns ", "Margins.", "_best ", "_check_width "),
+    "analytic/streams": ("Compensation ", "one_hot ", "residue ", "cleansed "),
     "analytic/learner": tuple(f"Learner.{name} " for name in (*LEARNER, "_residue_blocks")),
+    "image_model/learned_state": ("LearnedState.merge ",),
+    "image_model/model": ("ImageModel.merge ",),
+    "classifier/estimator": ("DSALClassifier.merge ", "DSALClassifier._extended "),
     "methods/network/kit/exemplars": ("herd ", "LearnedImages.", "Exemplars."),
     "methods/network/lucir": ("lucir_loss ", "Imprint.begin "),
     "methods/network/podnet": ("podnet_loss ", "ImprintProxies.begin ", "_centres "),

@@ -22,22 +22,30 @@ from torch import Tensor
 
 from dsal.analytic.activations import Activation, apply, resolve
 from dsal.analytic.expansion import Expansion, expansions
-from dsal.analytic.head import AnalyticHead
-from dsal.analytic.packing import flat, pack, parted, unpack
+from dsal.analytic.head import AnalyticHead, best_columns, logits
 from dsal.analytic.parallel import own_rows, update
 from dsal.analytic.ridge import Blocks, Ridge, bytes_needed
-from dsal.analytic.rollback import rollback
+from dsal.analytic.ridge_state import pack, rollback, unpack
 from dsal.analytic.rows import PhaseRows, blaming, pick
-from dsal.analytic.scoring import best_columns, logits
-from dsal.analytic.streams import Auto, Compensation, cleansed, one_hot, residue
+from dsal.analytic.streams import (
+    Auto,
+    Compensation,
+    check_gamma,
+    check_positive,
+    check_size,
+    cleansed,
+    is_auto,
+    one_hot,
+    residue,
+)
 from dsal.analytic.tuning import GAMMA_ROWS, RatioFit, choose_gammas
-from dsal.analytic.validation import check_gamma, check_positive, check_size, is_auto
 from dsal.base.memory import require
 from dsal.base.options import EXPANSION_SIZE, GAMMA
 from dsal.distributed import ALONE, Team
 from dsal.errors import InputError
 from dsal.files.model_schema import LEARNER, learner_arrays
 from dsal.files.schema import check_arrays
+from dsal.files.tensors import flat, parted
 from dsal.linalg.backend import Array, Backend, backend_for
 
 _BLOCK_BYTES = 2**25  # of one block of expanded rows: large enough for BLAS, small compared with the squares

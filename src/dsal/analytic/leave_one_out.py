@@ -13,20 +13,33 @@ from dsal.analytic.combine import combined
 from dsal.analytic.learner import Learner
 from dsal.analytic.ridge import Ridge
 from dsal.analytic.rows import Block
-from dsal.analytic.streams import Auto, cleansed, one_hot, residue
+from dsal.analytic.streams import Auto, cleansed, is_auto, one_hot, residue
 from dsal.analytic.tuning import RatioFit
-from dsal.analytic.validation import is_auto
 
 _SIGNS = 32  # random vectors to estimate a trace
 
 
 def leave_one_out(
-    learner: Learner, block: Block, present: Tensor, *, first: bool, compensated: bool = True
+    learner: Learner,
+    block: Block,
+    present: Tensor,
+    *,
+    first: bool,
+    compensated: bool = True,
+    total: float | None = None,
 ) -> tuple[Tensor, ...]:
     """Return each stream's outputs (n x classes), on the CPU, for rows of the last phase, each as if not learned.
 
     Exact in the main stream; in a compensation stream the residues of all other rows are held fixed. Costs
     4 n d_B^2 flops.
+
+    Without a row i, the main stream would leave other residues for the other rows j too. With e_i the residue of row i,
+    h = X_M (G_M + gamma I)^-1 X_M^T and k the same of the compensation stream, this adds to the output for row i
+
+        (sum_j k_ij h_ji) e_i / ((1 - h_ii) (1 - k_ii)),
+
+    which is returned after the outputs of each compensation stream if ``total`` is given. The sum runs over the block
+    and is scaled to the phase: exact if the block is the phase.
 
     Args:
         learner: it has just learned the phase.
@@ -34,21 +47,7 @@ def leave_one_out(
         present: the columns of the classes of that phase.
         first: whether it was the first phase.
         compensated: whether to include the compensation streams.
-    """
-    return _outputs(learner, block, present, first=first, compensated=compensated)
-
-
-def _outputs(
-    learner: Learner, block: Block, present: Tensor, *, first: bool, compensated: bool, total: float | None = None
-) -> tuple[Tensor, ...]:
-    """Return the main stream's outputs, those of each compensation stream and, given ``total``, a correction to them.
-
-    Without a row i, the main stream would leave other residues for the other rows j too. With e_i the residue of row i,
-    h = X_M (G_M + gamma I)^-1 X_M^T and k the same of the compensation stream, this adds to the output for row i
-
-        (sum_j k_ij h_ji) e_i / ((1 - h_ii) (1 - k_ii)).
-
-    The sum runs over the block and is scaled to the weight ``total`` of the phase: exact if the block is the phase.
+        total: weight of all rows of the phase.
     """
 
     def outputs() -> Iterator[Tensor]:
@@ -120,7 +119,7 @@ def review(learner: Learner, sample: Block, present: Tensor, total: float, compe
         compensation: C.
     """
     chooses = is_auto(compensation)
-    main, *comps = _outputs(
+    main, *comps = leave_one_out(
         learner, sample, present, first=learner.phases == 1, compensated=chooses or compensation != 0, total=total
     )
     if chooses:

@@ -8,7 +8,7 @@ Both sums are additive. So the order of rows, batches and phases cannot matter, 
 recursion of eqs. (11)-(12) is one way among several to compute them. Here the state is Q and U, upper triangular with
 U^T U = G + gamma I: no inverse is ever formed.
 
-A method that raises leaves the state half changed: :mod:`dsal.analytic.rollback` makes it all or nothing.
+A method that raises leaves the state half changed: :mod:`dsal.analytic.ridge_state` makes it all or nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from dsal.linalg.backend import Backend, Lapack, LinAlgError
 
 Blocks: TypeAlias = Iterable[tuple[Tensor, Tensor]]  # X (n x d) and Y (n x columns), float64
 Route: TypeAlias = Literal["cholesky", "qr"]
-_EPSILON = 2.0**-52
 _CONDITION = 1e12  # beyond it weights have fewer than about five correct digits
 _LOST = 1e-6  # the largest relative error of the weights after unlearning rows
 _QR_SLOWNESS = 1.4  # dtpqrt reaches about 70% of the flop rate of dsyrk and dpotrf
@@ -217,21 +216,20 @@ class Ridge:
     def _as_smaller_gram(self, failure: str) -> Iterator[Tensor]:
         """Yield G + gamma I to subtract rows from, and factor it; raise if too few digits remain.
 
-        Entries of G are wrong by about float64's rounding of the largest they have ever been; this counts next to the
-        smallest pivot that remains. If G is indefinite although that cannot be the cause, raise with ``failure``.
+        If G is indefinite although :func:`digits_lost` does not explain it, raise with ``failure``.
         """
-        largest = after = 0.0
         try:
             with self.as_gram() as gram:
                 largest = gram.diagonal().max().item()
                 yield gram
                 after = gram.diagonal().max().item()
-            least = self.square.diagonal().abs().min().item() ** 2
         except IndefiniteError as error:
-            if _EPSILON * largest <= _LOST * self.gamma or not 0.0 < 100.0 * after < largest:
+            if not digits_lost(largest, after, self.gamma):
                 raise InputError(failure) from error
-            least = 0.0
-        if 100.0 * after < largest and _EPSILON * largest > _LOST * least:
+            lost = True
+        else:
+            lost = digits_lost(largest, after, self.square.diagonal().abs().min().item() ** 2)
+        if lost:
             raise InputError(
                 f"the rows to forget are about {math.sqrt(largest / after):.0e} times as large as those that would "
                 "remain, whose digits float64 has lost beside them: the result would be wrong. Learn again without them"
@@ -264,6 +262,21 @@ class Ridge:
         else:
             error.index_add_(1, columns, y)
         return weights + self.backend.product(self.solve(x.T), error)
+
+
+def digits_lost(largest: float, after: float, least: float) -> bool:
+    """Return whether subtracting large rows from G + gamma I has left weights with too few right digits.
+
+    Entries are wrong by about float64's rounding of the largest they have ever been, which counts next to the smallest
+    squared pivot that remains.
+
+    Args:
+        largest: diagonal entry before the subtraction.
+        after: largest diagonal entry after it.
+        least: smallest squared pivot after it.
+    """
+    rounding = torch.finfo(torch.float64).eps * largest
+    return 0.0 < 100.0 * after < largest and rounding > _LOST * least
 
 
 def _noted(blocks: Blocks, seen: list[tuple[Tensor, Tensor]]) -> Blocks:

@@ -1,14 +1,17 @@
-"""The equations of a compensation stream: residue and cleansing."""
+"""The options of the streams, and the equations of a compensation stream: residue and cleansing."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Literal
+from numbers import Integral, Real
+from typing import Literal, TypeGuard
 
 import torch
 from torch import Tensor
 
 from dsal.analytic.activations import Activation
+from dsal.errors import InputError
 
 Auto = Literal["auto"]
 
@@ -51,3 +54,38 @@ def cleansed(residue: Tensor, present: Tensor) -> Tensor:
     clean = torch.zeros_like(residue)
     clean[:, present] = residue[:, present]
     return clean
+
+
+def is_auto(value: object) -> TypeGuard[Auto]:
+    """Return whether the model is to choose this option."""
+    return isinstance(value, str) and value == "auto"
+
+
+def check_size(value: object) -> int:
+    """Return d_B as an int of 1 or more."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+        raise InputError(f"expansion_size must be a positive integer, not {value!r}")
+    return int(value)
+
+
+def check_gamma(name: str, value: object) -> float | Auto:
+    """Return a ridge penalty as a positive, finite float, or ``"auto"``."""
+    return value if is_auto(value) else check_positive(name, value)
+
+
+def check_positive(name: str, value: object) -> float:
+    """Return a positive, finite number as a float."""
+    if not isinstance(value, Real) or isinstance(value, bool) or not 0 < float(value) < math.inf:
+        raise InputError(f'{name} must be a positive number or "auto", not {value!r}')
+    return float(value)
+
+
+def check_compensation(value: object) -> float | Auto | None:
+    """Return C as a float of 0 or more, ``"auto"``, or None for the main stream alone."""
+    if value is None or is_auto(value):
+        return value
+    if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) < math.inf:
+        raise InputError(
+            f'compensation must be a number of 0 or more, "auto", or None for the main stream alone, not {value!r}'
+        )
+    return float(value)

@@ -1,4 +1,4 @@
-"""Save and load a classifier as one safetensors file, with or without what further learning needs."""
+"""Convert a classifier to named arrays and JSON metadata and back, with or without what further learning needs."""
 
 from __future__ import annotations
 
@@ -14,19 +14,12 @@ from dsal.classifier.calibration import GRID, Calibration
 from dsal.classifier.labels import kind_of, label_array
 from dsal.errors import DSALError, FileFormatError, InputError
 from dsal.files.atomic import StrPath
-from dsal.files.model_schema import CLASSIFIER
-from dsal.files.tensors import load_tensors, save_tensors
 
 if TYPE_CHECKING:
     from dsal.classifier.estimator import DSALClassifier
 
 KIND = "classifier"
 _LABEL_KINDS = ("bool", "int", "float", "str")  # what JSON can hold
-
-
-def save(model: DSALClassifier, path: StrPath, learning: bool) -> None:
-    """Write a fitted model; ``learning=False`` leaves out what further learning needs."""
-    save_tensors(path, *pack(model, learning))
 
 
 def pack(model: DSALClassifier, learning: bool) -> tuple[dict[str, NDArray[Any] | Tensor], dict[str, Any]]:
@@ -55,12 +48,6 @@ def pack(model: DSALClassifier, learning: bool) -> tuple[dict[str, NDArray[Any] 
         "learning": learning,
     }
     return arrays, meta
-
-
-def load(model: DSALClassifier, path: StrPath, device: str | torch.device) -> None:
-    """Fill a new model from a file that :func:`save` wrote."""
-    arrays, meta = load_tensors(path, CLASSIFIER)
-    unpack(model, arrays, meta, path, device)
 
 
 def unpack(

@@ -16,20 +16,20 @@ from sklearn.utils.validation import check_is_fitted
 from dsal.analytic.activations import Activation, resolve
 from dsal.analytic.learner import Learner
 from dsal.analytic.leave_one_out import output_moments, review
-from dsal.analytic.rollback import rollback
-from dsal.analytic.streams import Compensation
+from dsal.analytic.ridge_state import rollback
+from dsal.analytic.streams import Compensation, check_compensation, check_gamma
 from dsal.analytic.tuning import GAMMA_ROWS
-from dsal.analytic.validation import check_compensation, check_gamma
 from dsal.base.options import COMPENSATION, EXPANSION_SIZE, GAMMA
 from dsal.classifier import classifier_files
 from dsal.classifier.calibration import Calibration, rows_wanted
-from dsal.classifier.inputs import Survey, read_rows
+from dsal.classifier.inputs import Survey, read_rows, seed_of
 from dsal.classifier.labels import columns_of, kind_of, label_array
 from dsal.classifier.predicting_classifier import Inference
-from dsal.classifier.seeds import seed_of
 from dsal.distributed import ALONE, Team
 from dsal.errors import InputError
 from dsal.files.atomic import StrPath
+from dsal.files.model_schema import CLASSIFIER
+from dsal.files.tensors import load_tensors, save_tensors
 from dsal.linalg.backend import backend_for
 
 
@@ -245,13 +245,13 @@ class DSALClassifier(Inference, ClassifierMixin, BaseEstimator):  # type: ignore
             learning: whether to include what further learning needs (8 d_B^2 bytes).
         """
         check_is_fitted(self)
-        classifier_files.save(self, path, learning)
+        save_tensors(path, *classifier_files.pack(self, learning))
 
     @classmethod
     def load(cls, path: StrPath, device: str | torch.device = "auto") -> DSALClassifier:
         """Load a model that :meth:`save` wrote; it continues bit for bit."""
         model = cls()
-        classifier_files.load(model, path, device)
+        classifier_files.unpack(model, *load_tensors(path, CLASSIFIER), path, device)
         return model
 
     @contextmanager

@@ -1,18 +1,19 @@
-"""Read and check rows from user input: all rows are checked before any are learned."""
+"""Read and check user input: rows, all before any are learned, and scikit-learn's ``random_state``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
-from dsal.analytic.rows import Block, PhaseRows, regrouped, to_block
-from dsal.analytic.sampling import RowSample
+from dsal.analytic.rows import Block, PhaseRows, RowSample, regrouped, to_block
 from dsal.base.arrays import as_array
 from dsal.classifier.labels import columns_of, kind_of, label_array
 from dsal.errors import InputError
@@ -155,6 +156,23 @@ class Survey:
             yield batch
         if checksum != self._checksum:
             raise InputError(_CHANGED)
+
+
+def seed_of(random_state: Any) -> int:
+    """Return one integer for an integer, None, NumPy ``RandomState`` or ``Generator``, or ``torch.Generator``."""
+    if isinstance(random_state, torch.Generator):
+        return int(torch.randint(2**31, (), generator=random_state, device=random_state.device))
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**31))
+    if isinstance(random_state, Integral) and not isinstance(random_state, bool):
+        seed = int(random_state)
+        if not 0 <= seed < 2**32:
+            raise InputError(f"random_state must be from 0 to 2**32 - 1, not {seed}")
+        return seed
+    try:
+        return int(check_random_state(random_state).randint(2**31))
+    except ValueError as error:
+        raise InputError(f"random_state: {error}") from error
 
 
 _CHANGED = (

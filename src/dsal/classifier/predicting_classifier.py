@@ -15,7 +15,7 @@ from dsal.analytic.combine import combined
 from dsal.analytic.head import AnalyticHead
 from dsal.analytic.learner import Learner
 from dsal.analytic.leave_one_out import leave_one_out
-from dsal.analytic.validation import check_compensation
+from dsal.analytic.streams import check_compensation
 from dsal.classifier.calibration import MOST_ROWS, Calibration
 from dsal.classifier.inputs import Survey, read_features, read_rows
 from dsal.classifier.labels import columns_of, kind_of, label_array
@@ -52,8 +52,7 @@ class Inference:
 
     def predict(self, X: Any) -> Any:
         """Return the label of the largest logit for every row (n,)."""
-        check_is_fitted(self)
-        best = self._learner.predict(read_features(self, X), self.compensation_)
+        best = self._fitted().predict(read_features(self, X), self.compensation_)
         return _like(X, self._classes[best])
 
     def predict_proba(self, X: Any) -> Any:
@@ -76,8 +75,7 @@ class Inference:
 
     def to_torch(self, dtype: torch.dtype = torch.float32) -> AnalyticHead:
         """Return an independent ``torch.nn.Module``, features to logits; its attribute ``classes`` has the labels."""
-        check_is_fitted(self)
-        return self._learner.head(self.compensation_, classes=self._classes.tolist()).copied(dtype)
+        return self._fitted().head(self.compensation_, classes=self._classes.tolist()).copied(dtype)
 
     def loo_logits(self, X: Any, y: Any = None) -> Array:
         """Return the logits (n x classes) of rows of the last phase, each as if that row had not been learned.
@@ -89,8 +87,7 @@ class Inference:
             X: features (n x d_in) of rows of the last phase, ideally all of them.
             y: their labels (n,).
         """
-        check_is_fitted(self)
-        survey, learner, ratio = self._survey(X, y, None), self._learner, self.compensation_
+        learner, survey, ratio = self._fitted(), self._survey(X, y, None), self.compensation_
         self._known_columns(survey.labels)
         phase = survey.phase(self._classes, learner.backend.device)
         logits = []
@@ -111,8 +108,7 @@ class Inference:
         The relative error of the weights is about 1e-16 times that. Beyond 1e12, raise ``gamma`` or standardise the
         features.
         """
-        check_is_fitted(self)
-        main, *comps = (ridge.condition() for ridge in self._learner.ridges)
+        main, *comps = (ridge.condition() for ridge in self._fitted().ridges)
         return main, comps[0] if comps else None
 
     @property
@@ -124,60 +120,56 @@ class Inference:
     @property
     def n_phases_(self) -> int:
         """Phases learned."""
-        check_is_fitted(self)
-        return self._learner.phases
+        return self._fitted().phases
 
     @property
     def learns_on(self) -> bool:
         """Whether the model can learn, merge and forget; False if it was saved with ``learning=False``."""
-        check_is_fitted(self)
-        return self._learner.learns_on
+        return self._fitted().learns_on
 
     @property
     def projection_(self) -> Array:
         """The projection, or the kernel's centres (d_in x d_B)."""
-        check_is_fitted(self)
-        return self._learner.built().projection.cpu().numpy()
+        return self._fitted().built().projection.cpu().numpy()
 
     @property
     def coef_main_(self) -> Array:
         """W_M (d_B x classes)."""
-        check_is_fitted(self)
-        return self._learner.weights[0].cpu().numpy()
+        return self._fitted().weights[0].cpu().numpy()
 
     @property
     def coef_comp_(self) -> Array | None:
         """W_C (d_B x classes), or None if the compensation stream was not learned."""
-        check_is_fitted(self)
-        weights = self._learner.weights
+        weights = self._fitted().weights
         return weights[1].cpu().numpy() if len(weights) > 1 else None
 
     @property
     def compensation_(self) -> float:
         """C in use: ``compensation``, or the current choice if that is ``"auto"``."""
-        check_is_fitted(self)
-        return self._learner.strength(check_compensation(self.compensation))
+        return self._fitted().strength(check_compensation(self.compensation))
 
     @property
     def gamma_(self) -> float:
         """Ridge penalty of the main stream: ``gamma``, or the choice made in the first phase."""
-        check_is_fitted(self)
-        return self._learner.gammas[0]
+        return self._fitted().gammas[0]
 
     @property
     def gamma_comp_(self) -> float:
         """Ridge penalty of the compensation stream: ``gamma_comp``, or the choice made in the first phase."""
-        check_is_fitted(self)
-        return self._learner.gammas[-1]
+        return self._fitted().gammas[-1]
 
     def __sklearn_is_fitted__(self) -> bool:
         """Return whether the model is fitted, for ``check_is_fitted``."""
         return hasattr(self, "_learner")
 
-    def _logits(self, X: Any, dtype: Any = "float64") -> Array:
+    def _fitted(self) -> Learner:
+        """Return the learner; raise scikit-learn's error if nothing has been learned."""
         check_is_fitted(self)
-        x, precision = read_features(self, X), _precision(dtype)
-        return self._learner.logits(x, self.compensation_, precision)
+        return self._learner
+
+    def _logits(self, X: Any, dtype: Any = "float64") -> Array:
+        learner, precision = self._fitted(), _precision(dtype)
+        return learner.logits(read_features(self, X), self.compensation_, precision)
 
     def _survey(self, X: Any, y: Any, sample_weight: Any) -> Survey:
         """Read and check rows for a model that has learned before."""

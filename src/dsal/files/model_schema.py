@@ -83,7 +83,7 @@ _IMAGE_MODEL = Record(
 
 
 def learner_arrays(learning: bool, prefix: str = "") -> dict[str, Array]:
-    """Return the requirements on a learner's arrays (:mod:`dsal.analytic.packing`), by name after ``prefix``.
+    """Return the requirements on a learner's arrays (:mod:`dsal.analytic.ridge_state`), by name after ``prefix``.
 
     Args:
         learning: whether to require what further learning needs, or the weights alone.

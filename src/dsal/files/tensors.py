@@ -264,3 +264,17 @@ def _digest(name: str, array: NDArray[Any]) -> str:
 def _as_array(value: NDArray[Any] | Tensor) -> NDArray[Any]:
     array = value if isinstance(value, np.ndarray) else value.detach().cpu().numpy()
     return np.ascontiguousarray(array).reshape(array.shape)  # ascontiguousarray alone would turn () into (1,)
+
+
+def flat(parts: Mapping[str, Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """Return the arrays of all parts, each named ``part.name``."""
+    return {f"{part}.{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
+
+
+def parted(arrays: Mapping[str, NDArray[Any]]) -> dict[str, dict[str, NDArray[Any]]]:
+    """Return the parts that :func:`flat` joined."""
+    parts: dict[str, dict[str, NDArray[Any]]] = {}
+    for name, array in arrays.items():
+        part, _, rest = name.partition(".")
+        parts.setdefault(part, {})[rest] = array
+    return parts

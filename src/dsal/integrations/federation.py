@@ -26,14 +26,15 @@ from torch import Tensor
 
 from dsal.analytic.activations import apply
 from dsal.analytic.learner import Learner
-from dsal.analytic.packing import flat, pack
 from dsal.analytic.ridge import Ridge
+from dsal.analytic.ridge_state import pack
 from dsal.analytic.streams import cleansed, one_hot, residue
 from dsal.classifier import DSALClassifier, classifier_files
 from dsal.classifier.labels import columns_of, label_array
 from dsal.errors import FileFormatError, InputError
 from dsal.files.model_schema import CLASSIFIER
 from dsal.files.schema import Anything, Each, Mismatch, Number, Record, Text, check_arrays
+from dsal.files.tensors import flat
 from dsal.linalg.backend import backend_for
 
 _SENT = ("main.factor", "main.targets", "comp.factor", "comp.targets", "class_weight", "calibration")

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from dsal.errors import InputError
 from dsal.linalg import lapack, tiled
-from dsal.linalg.triangle import add_row_
 
 Array = NDArray[Any]
 LinAlgError = np.linalg.LinAlgError
@@ -115,7 +114,7 @@ class Lapack(Backend):
 
     def add_rows_to_factor_(self, factor: Tensor, rows: Tensor) -> None:
         if len(rows) == 1:
-            add_row_(factor, rows[0])
+            tiled.add_row_(factor, rows[0])
         else:
             tiled.fold_in_(factor.numpy(), np.asfortranarray(rows.numpy()))
 

@@ -11,6 +11,8 @@ from functools import partial
 from threading import Event
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from dsal.linalg import lapack
 from dsal.linalg.lapack import Array
@@ -19,6 +21,7 @@ from dsal.linalg.threads import Task, workers
 _TILE = 256  # columns, and rows, of a tile: large enough for BLAS, small enough for two threads at d_B = 1,024
 _PANEL, _BLOCK = 128, 32  # columns folded into a factor at once, and per block of reflectors: measured
 _SOLVED = 64  # right-hand sides solved at once, at most
+_COLUMNS = 16  # columns handled at once when a single row is added: they stay in cache
 
 
 def spans(start: int, stop: int, step: int = _TILE) -> list[slice]:
@@ -150,6 +153,33 @@ def fold_in_(u: Array, x: Array) -> None:
         for number in range(len(panels) - 1):
             rest = spans(panels[number + 1].stop, len(u))
             pool.run([partial(advance, number + 1), *(partial(reflect, number, columns) for columns in rest)])
+
+
+def add_row_(factor: Tensor, row: Tensor) -> None:
+    """U <- the triangular factor of [U; x], in closed form, column by column in memory order.
+
+    U^T U + x^T x = U^T (I + p p^T) U with p = U^-T x^T. The factor of I + p p^T has the diagonal sqrt(t_i / t_(i-1))
+    and, right of it, p_i p_j / sqrt(t_i t_(i-1)), where t_i = 1 + p_1^2 + ... + p_i^2; times U, that is a sum down each
+    column of U.
+    """
+    from scipy.linalg import blas
+
+    p = torch.from_numpy(blas.dtrsv(factor.numpy(), row.numpy(), trans=1))
+    t = 1.0 + p.square().cumsum(0)
+    before = torch.cat([t.new_ones(1), t[:-1]])
+    scale, gain = (t / before).sqrt(), p / (t * before).sqrt()
+    columns = factor.T  # contiguous
+    work = torch.empty(_COLUMNS, len(p), dtype=p.dtype)
+    for start in range(0, len(p), _COLUMNS):
+        stop = min(start + _COLUMNS, len(p))
+        block, left = columns[start:stop, :stop], work[: stop - start, :stop]
+        torch.mul(block, p[:stop], out=left)
+        torch.cumsum(left, 1, out=left)
+        torch.sub(row[start:stop, None], left, out=left)  # the sum from the next entry down; the full sum is x_j
+        block[:, :start].mul_(scale[:start]).addcmul_(left[:, :start], gain[:start])
+        corner = block[:, start:]
+        changed = corner * scale[start:stop] + left[:, start:] * gain[start:stop]
+        corner.copy_(torch.where(torch.ones_like(corner, dtype=torch.bool).tril(), changed, corner))
 
 
 def solve_(u: Array, b: Array) -> None:

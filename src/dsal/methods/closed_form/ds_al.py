@@ -14,9 +14,8 @@ from dsal.analytic.activations import resolve
 from dsal.analytic.learner import Learner
 from dsal.analytic.leave_one_out import review
 from dsal.analytic.rows import PhaseRows, from_arrays, pick
-from dsal.analytic.streams import Auto, Compensation
+from dsal.analytic.streams import Auto, Compensation, check_compensation, is_auto
 from dsal.analytic.tuning import RATIO_ROWS
-from dsal.analytic.validation import check_compensation, is_auto
 from dsal.base.options import COMPENSATION, EXPANSION_SIZE, GAMMA
 from dsal.errors import InputError
 from dsal.methods.closed_form.kit.feature_method import FeatureMethod, Features

@@ -17,11 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dsal.analytic.packing import parted
 from dsal.backbones import Backbone
 from dsal.base.progress import Progress
 from dsal.data.samples import Samples
 from dsal.errors import InputError
+from dsal.files.tensors import parted
 from dsal.methods.contract import Method, Phase, Self, State
 from dsal.methods.network.kit.exemplars import Exemplars, Memory
 from dsal.methods.network.kit.growing_network import (

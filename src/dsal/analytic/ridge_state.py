@@ -1,9 +1,10 @@
-"""Convert a ridge to plain arrays and back, bit for bit; join and split groups of named arrays."""
+"""The state of a ridge: restored bit for bit after an error, and converted to plain arrays and back."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -11,6 +12,33 @@ import torch
 from dsal.analytic.ridge import Ridge
 from dsal.errors import InputError
 from dsal.linalg.backend import Array, Backend
+
+
+@contextmanager
+def rollback(ridges: Sequence[Ridge], *owners: object) -> Iterator[None]:
+    """Restore the ridges and the attributes of the owners, bit for bit, if the block raises, even by Ctrl-C.
+
+    If the backend can, squares hold their copies in their own unused triangles, at no cost in memory. So blocks must
+    not be nested for the same ridges: an inner one would overwrite the copies of the outer one.
+    """
+    attributes = [dict(vars(owner)) for owner in owners]
+    before = [(r.targets, r.carried, r.solved, r.empty) for r in ridges]
+    copies = [None if ridge.empty else ridge.backend.backup_(ridge.square) for ridge in ridges]
+    try:
+        for ridge in ridges:
+            ridge.targets = ridge.targets.T.clone().T
+        yield
+    except BaseException:
+        for ridge, state, copy in zip(ridges, before, copies, strict=True):
+            ridge.targets, ridge.carried, ridge.solved, ridge.empty = state
+            if copy is None:
+                ridge.square.zero_().diagonal().fill_(math.sqrt(ridge.gamma))
+            else:
+                ridge.backend.restore_(ridge.square, copy)
+        for owner, values in zip(owners, attributes, strict=True):
+            vars(owner).clear()
+            vars(owner).update(values)
+        raise
 
 
 def pack(ridge: Ridge) -> dict[str, Array]:
@@ -36,17 +64,3 @@ def unpack(state: Mapping[str, Array], gamma: float, backend: Backend) -> Ridge:
         ridge.carried, ridge.solved = (weights, None) if "carried" in state else (None, weights)
     ridge.empty = False
     return ridge
-
-
-def flat(parts: Mapping[str, Mapping[str, Array]]) -> dict[str, Array]:
-    """Return the arrays of all parts, each named ``part.name``."""
-    return {f"{part}.{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
-
-
-def parted(arrays: Mapping[str, Array]) -> dict[str, dict[str, Array]]:
-    """Return the parts that :func:`flat` joined."""
-    parts: dict[str, dict[str, Array]] = {}
-    for name, array in arrays.items():
-        part, _, rest = name.partition(".")
-        parts.setdefault(part, {})[rest] = array
-    return parts
