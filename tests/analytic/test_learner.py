@@ -16,12 +16,12 @@ from dsal.analytic.activations import activations, apply, name_of, resolve
 from dsal.analytic.expansion import RandomProjection
 from dsal.analytic.learner import Learner
 from dsal.analytic.leave_one_out import leave_one_out, review
-from dsal.analytic.packing import flat, parted
 from dsal.analytic.ridge import Ridge
 from dsal.analytic.rows import Block, PhaseRows, Reader
 from dsal.analytic.streams import Compensation, cleansed
 from dsal.distributed import Team
 from dsal.errors import InputError, UnknownNameError
+from dsal.files.tensors import flat, parted
 from dsal.linalg.backend import Backend, Lapack, Torch
 
 GAMMA, GAMMA_COMP, C = 0.1, 0.3, 0.6

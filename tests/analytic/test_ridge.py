@@ -14,9 +14,8 @@ from tests.oracle import Array, Joint, joint_weights
 from torch import Tensor
 
 from dsal.analytic import ridge as ridge_module
-from dsal.analytic.packing import pack, unpack
-from dsal.analytic.ridge import Ridge, Route, bytes_needed
-from dsal.analytic.rollback import rollback
+from dsal.analytic.ridge import Ridge, Route, bytes_needed, digits_lost
+from dsal.analytic.ridge_state import pack, rollback, unpack
 from dsal.errors import InputError, MemoryNeededError, PrecisionWarning
 from dsal.linalg.backend import Backend, Lapack, Torch
 
@@ -150,6 +149,50 @@ def test_far_larger_rows_are_forgotten_accurately_or_not_at_all(scale: float, ro
     assert same_bits(ridge, before)
 
 
+def test_digits_are_lost_beside_entries_that_were_far_larger() -> None:
+    assert digits_lost(1e16, 1.0, 1.0)
+    assert not digits_lost(1e16, 1e15, 1.0)  # large rows remain
+    assert not digits_lost(1e16, 0.0, 1.0)  # nothing remains to compare with
+    assert digits_lost(1e16, 0.005, 0.001)
+    assert not digits_lost(100.0, 1.0, 0.0)
+    assert digits_lost(101.0, 1.0, 0.0)
+    limit = 1e-6 * 2.0**52  # rounding is a millionth of the smallest pivot
+    assert not digits_lost(limit, 1.0, 1.0)
+    assert digits_lost(1.001 * limit, 1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("gamma", "kept", "forgotten", "lost"),
+    [
+        (1e-3, [[300.0, 0.0]], 1e4, True),  # the smallest pivot, of the other column, has no digits left
+        (1e-3, [[300.0, 0.0], [0.0, 1.0]], 1e4, False),
+        (100.0, [], 1.5e6, True),
+        (100.0, [], 5e5, False),
+        (1e-3, [[3e3, 0.0]], 1e4, False),  # what remains is nearly as large
+    ],
+)
+def test_what_remains_decides_whether_large_rows_can_be_forgotten(
+    gamma: float, kept: list[list[float]], forgotten: float, lost: bool
+) -> None:
+    rows, large = np.array(kept).reshape(-1, 2), np.array([[forgotten, 0.0]])
+    x = np.vstack([rows, large])
+    ridge = learned(x, np.ones((len(x), 1)), [slice(None)], "cholesky", gamma)
+    if lost:
+        with pytest.raises(InputError, match="times as large"):
+            ridge.subtract(blocks_of(large, np.ones((1, 1))))
+    else:
+        ridge.subtract(blocks_of(large, np.ones((1, 1))))
+        np.testing.assert_allclose(ridge.weights(), joint_weights(rows, np.ones((len(rows), 1)), gamma), atol=1e-4)
+
+
+@pytest.mark.parametrize(("scale", "warned"), [(0.6e6, False), (0.8e6, True)])
+def test_the_warning_begins_at_a_condition_number_of_1e12(scale: float, warned: bool) -> None:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        learned(np.array([[scale, 0.0]]), np.ones((1, 1)), [slice(None)], "cholesky", 1.0)  # 2 scale^2
+    assert bool(told) == warned
+
+
 def test_large_rows_that_were_never_learned_are_told_from_those_that_were() -> None:
     ridge = learned(*random_rows(50, 100, 3), [slice(None)], None)
     large, y = random_rows(1, 100, 3, seed=1)
@@ -192,8 +235,10 @@ def test_weights_that_came_along_do_not_outlive_a_merge() -> None:
     np.testing.assert_allclose(ridge.weights(), joint_weights(x, y, 0.1), rtol=1e-8, atol=1e-10)
 
 
-def test_unmerged_is_never_merged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ridge_module, "_BLOCK", 7)  # several blocks of the other's factor
+@pytest.mark.parametrize("block", [7, None])
+def test_unmerged_is_never_merged(block: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    if block is not None:
+        monkeypatch.setattr(ridge_module, "_BLOCK", block)  # several blocks of the other's factor
     x, y = random_rows(60, 20, 8)
     ours = learned(x, y, [slice(0, 59), slice(59, 60)], None)
     assert ours.carried is not None

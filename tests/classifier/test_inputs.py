@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tests.oracle import Array, Rows
 
 from dsal import DSALClassifier
-from dsal.analytic.sampling import RowKeys, RowSample
+from dsal.analytic.rows import RowKeys, RowSample
 from dsal.classifier.inputs import Survey, read_rows
 from dsal.data.images.decode import checked_source
 from dsal.errors import InputError, UnknownNameError

@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional
 
 from dsal.methods import Phase
+from dsal.methods.checks import learn
 from dsal.methods.network.kit.growing_network import Output
 from dsal.methods.network.kit.network_method import NetworkMethod
 from dsal.methods.network.lucir import lucir_loss
@@ -46,11 +47,15 @@ def test_rows_start_as_the_means_of_new_classes_from_phase_1_on(
     more = {"proxies": 1, "tune_epochs": 0} if name == "podnet" else {}
     method, phase = trained(name, three[:1], **STILL, **more), three[1].samples
     features = functional.normalize(method.features_of(phase))
-    for _ in method.learn(three[1]):
-        pass
+    learn(method, three[1])
     first, second = (functional.normalize(rows.detach()) for rows in method.network.head.weights)
     means = functional.normalize(torch.stack([features[phase.labels == c].mean(0) for c in (4, 5)]))
     torch.testing.assert_close(second, means, atol=1e-4, rtol=0)
     base = np.mean([float(a @ b) for a, b in combinations(first, 2)])
     assert base < 0.8  # imprinted rows of an untrained network would be parallel
     assert float(means[0] @ means[1]) > 0.9
+    one = Phase(2, range(6, 7), three[2].samples.take(torch.nonzero(three[2].samples.labels == 6).flatten()))
+    direction = functional.normalize(functional.normalize(method.features_of(one.samples)).mean(0), dim=0)
+    learn(method, one)
+    third = functional.normalize(method.network.head.weights[2].detach())  # as many rows as its phase has classes
+    torch.testing.assert_close(third, direction[None], atol=1e-4, rtol=0)

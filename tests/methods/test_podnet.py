@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
+from sklearn.cluster import KMeans
 from torch import Tensor
 
 from dsal.data import ImageData
@@ -12,7 +13,7 @@ from dsal.methods import Phase
 from dsal.methods.network.kit.growing_network import Output
 from dsal.methods.network.kit.heads import ProxyHead
 from dsal.methods.network.kit.losses import nca, pod_spatial
-from dsal.methods.network.podnet import podnet_loss
+from dsal.methods.network.podnet import _centres, podnet_loss
 from dsal.training import Fit
 
 RANDOM = np.random.RandomState(0)
@@ -61,6 +62,15 @@ def test_the_whole_loss_by_hand() -> None:
     alone = float(nca(LOGITS[:3], LABELS[:3]))
     expected = alone + np.sqrt(5 / 2) * (3 * np.mean(depths) + 0.7 * np.mean([1 - c for c in cosines]))
     assert float(podnet_loss(now, before, LABELS[:3], 3.0, 0.7)) == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_centres_of_a_class_are_those_of_one_clustering_and_repeat_in_turn() -> None:
+    rows = torch.from_numpy(RANDOM.standard_normal((60, 3))).float()
+    expected = KMeans(8, n_init=1, random_state=3).fit(rows.numpy()).cluster_centers_
+    np.testing.assert_allclose(_centres(rows, 8, 3), expected, rtol=1e-6)
+    few = _centres(rows[:2], 5, 0)
+    np.testing.assert_array_equal(few, few[:2][[0, 1, 0, 1, 0]])
+    np.testing.assert_allclose(np.sort(few[:2], axis=0), np.sort(rows[:2], axis=0), rtol=1e-6)
 
 
 def test_maps_distilled_by_themselves_cost_nothing_and_pull_nowhere() -> None:
