@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 import dsal
 
@@ -19,18 +18,6 @@ ELSEWHERE |= {
     for name in ("river", "avalanche", "capymoa", "mlflow")
 }
 LINK = re.compile(r"\]\(([^)\s:#]*)(?:#([^)\s]*))?\)")
-
-
-@pytest.fixture
-def photos(tmp_path: Path, album: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What pages take for granted: ``animals``, ``new-this-week`` and ``photo.jpg`` in the current folder."""
-    monkeypatch.chdir(tmp_path)
-    for folder, group in (("animals", "first"), ("new-this-week", "second")):
-        for path in sorted((album / group).glob("*/[0-2].png")):
-            target = Path(folder) / path.parent.name / path.name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            Image.open(path).convert("RGB").resize((96, 96)).save(target)
-    Image.open(album / "first" / "char 0" / "3.png").convert("RGB").resize((96, 96)).save("photo.jpg")
 
 
 @pytest.mark.usefixtures("photos")
