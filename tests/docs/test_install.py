@@ -62,7 +62,7 @@ def test_the_distribution_brings_the_import_and_the_command() -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("photos")
 def test_a_wheel_of_a_clean_clone_runs_what_the_readme_shows(tmp_path: Path) -> None:
-    """Under its new name, alone in a fresh environment: the commands for photos and features, and the Python example."""
+    """Under its new name, alone in a fresh environment: commands for photos and features, and the Python example."""
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
     def run(*command: object) -> str:
