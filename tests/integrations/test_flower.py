@@ -36,8 +36,15 @@ def test_the_page_shows_what_is_tested() -> None:
         assert (APP / name).read_text(encoding="utf-8") in PAGE.read_text(encoding="utf-8")
 
 
-def simulate(number: int, drop: tuple[int, ...] = (), **options: Any) -> Any:
-    """Federate ``number`` simulated clients; those in ``drop`` fail."""
+def simulate(number: int, drop: tuple[int, ...] = (), later: Path | None = None, **options: Any) -> Any:
+    """Federate ``number`` simulated clients; those in ``drop`` fail, or only from their second message on.
+
+    Args:
+        number: of clients.
+        drop: the clients that fail.
+        later: a folder for marks of first messages; None if clients fail at once.
+        options: of ``federate``.
+    """
     from flwr.serverapp import ServerApp
     from flwr.simulation import run_simulation
 
@@ -48,13 +55,16 @@ def simulate(number: int, drop: tuple[int, ...] = (), **options: Any) -> Any:
 
     def rows(context: Any) -> Any:
         mine = int(context.node_config["partition-id"])
-        if mine in drop:
+        if mine in drop and (later is None or (later / str(mine)).exists()):
             raise RuntimeError("this client fails")
+        if later is not None:
+            (later / str(mine)).touch()
         return X[mine::number], Y[mine::number]
 
     @server.main()
     def main(grid: Any, context: Any) -> None:
-        found.append(federate(grid, model, clients=number - len(drop), timeout=500, **options))
+        waited = number if later else number - len(drop)
+        found.append(federate(grid, model, clients=waited, least=number - len(drop), timeout=500, **options))
 
     resources = {"client_resources": {"num_cpus": 1, "num_gpus": 0}, "init_args": {"num_cpus": 2}}
     run_simulation(server, client_app(rows), num_supernodes=number, backend_config=resources)
@@ -71,6 +81,29 @@ def test_twenty_simulated_clients_of_which_one_fails() -> None:
     assert np.abs(found.model.coef_main_ - pooled.coef_main_).max() < 1e-8
     assert found.received["0"] == pytest.approx(8 * (256 * 257 / 2 + 256 * 10), rel=0.02)
     print(f"20 clients, 1 failed: {found.seconds:.1f} s, {found.received['0']} bytes each")
+
+
+def test_three_simulated_clients_send_few_numbers() -> None:
+    """A truncated factor: fewer bytes, and an error that stays within what is stated."""
+    found = simulate(3, model=DSALClassifier(expansion_size=1024, compensation=None), tolerance=1e-3)
+    pooled = DSALClassifier(expansion_size=1024, compensation=None).fit(X, Y)
+    assert 0 < found.error <= 3e-3
+    assert np.linalg.norm(found.model.coef_main_ - pooled.coef_main_) <= found.error * np.linalg.norm(pooled.coef_main_)
+    assert found.received["0"] < 0.9 * 8 * (1024 * 1025 / 2 + 1024 * 10)
+    print(f"3 clients, tolerance 1e-3: {found.seconds:.1f} s, {found.received['0']} bytes each")
+
+
+def test_the_server_adds_what_it_cannot_read(tmp_path: Path) -> None:
+    """Secure aggregation; a client fails after its key was handed out, and the others start over without it."""
+    model = DSALClassifier(expansion_size=256)
+    found = simulate(5, drop=(3,), later=tmp_path, model=model, secure=True)
+    assert found.clients == ["0", "1", "2", "4"]
+    assert "3" in found.left_out
+    kept = np.arange(len(Y)) % 5 != 3
+    pooled = DSALClassifier(expansion_size=256).fit(X[kept], Y[kept])
+    order = np.argsort(found.model.classes_)
+    assert np.abs(found.model.coef_main_[:, order] - pooled.coef_main_).max() < 1e-8
+    print(f"4 clients, masked: {found.seconds:.1f} s, {found.received['0']} bytes each")
 
 
 def test_simulated_clients_as_phases() -> None:
@@ -173,6 +206,8 @@ def test_too_few_clients_are_an_error() -> None:
         federate(Nobody(), DSALClassifier(expansion_size=16, compensation=None), clients=2, timeout=0.5)
     with pytest.raises(InputError, match="phases matter"):
         federate(Nobody(), DSALClassifier(expansion_size=16, compensation=None), clients=2, phases=True)
+    with pytest.raises(InputError, match="secure works without"):
+        federate(Nobody(), DSALClassifier(expansion_size=16), clients=2, secure=True, dtype="float32")
 
 
 def test_sizes_on_the_page() -> None:
