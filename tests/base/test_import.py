@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import dsal
@@ -33,6 +35,37 @@ print(json.dumps([before, bare, packages()]))
     assert {"torch", "numpy", "scipy", "sklearn"} <= set(everything)
     others = {"matplotlib", "typer", "onnx", "onnxruntime", "torchvision", "tensorboard", "fastapi"}
     assert not others & set(everything)  # (scikit-learn loads pandas and rich where they are installed)
+
+
+def test_adapters_are_not_even_looked_for() -> None:
+    """No public name, and not the command line, asks for an adapter's package; this finds out without any installed."""
+    code = """
+import json, sys
+asked = []
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        asked.append(name)
+sys.meta_path.insert(0, Watch())
+import dsal
+for name in dsal.__all__:
+    getattr(dsal, name)
+import dsal.cli.main
+print(json.dumps(asked))
+"""
+    packages = {"flwr", "mlflow", "river", "avalanche", "capymoa", "huggingface_hub", "transformers", "open_clip"}
+    asked = run(code)
+    assert "dsal.cli.main" in asked
+    ours = [name for name in asked if name.startswith("dsal.integrations")]
+    assert (ours, packages & {name.partition(".")[0] for name in asked}) == ([], set())
+
+
+def test_the_core_dependencies_stay_what_they_are() -> None:
+    """The packages that ``pip install`` brings without an extra."""
+    text = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
+    listed = re.findall(r'^    "([\w-]+)', text.partition("\ndependencies = [")[2].partition("\n]")[0], re.MULTILINE)
+    asked_for = {"torch", "numpy", "scipy", "scikit-learn", "safetensors", "pillow", "matplotlib", "typer", "rich"}
+    brought_along = {"threadpoolctl", "jinja2", "markupsafe", "tomli", "tomli-w"}  # by those, or as small as a format
+    assert set(listed) == asked_for | brought_along
 
 
 def test_import_starts_no_threads_and_touches_no_files() -> None:

