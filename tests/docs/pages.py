@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -29,6 +30,12 @@ def shell_lines(page: Path) -> list[str]:
     blocks += INDENTED.findall(FENCED.sub("", text))
     lines = re.sub(r"\\\n\s*", " ", "\n".join(blocks)).splitlines()
     return [re.sub(r"\s#.*", "", line).strip() for line in lines]
+
+
+def shown_command(page: Path, start: str) -> list[str]:
+    """The words of the one line of a page's blocks that starts like this."""
+    (line,) = [line for line in shell_lines(page) if line.startswith(start)]
+    return shlex.split(line)
 
 
 def prose(page: Path) -> str:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +14,10 @@ import pytest
 
 pytest.importorskip("fastapi")
 from starlette.testclient import TestClient
+from tests.docs.pages import FENCED, ROOT, shown_command
 
+from dsal import ImageModel
+from dsal.backbones import Backbone
 from dsal.integrations.deepstack import DeepStack
 from dsal.serve import Settings, create_app
 
@@ -36,6 +43,37 @@ def client(weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, album
             )
             assert answer.status_code == 200
         yield client
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_page(tmp_path: Path, weights: Path, backbone: Backbone, album: Path) -> None:
+    """A real server and curl, as the page has them; only addresses, names and files differ."""
+    if shutil.which("curl") is None:
+        pytest.skip("needs curl")
+    page = ROOT / "docs" / "integrations" / "deepstack.md"
+    (tmp_path / "models").mkdir()
+    model = ImageModel(backbone, expansion_size=128)
+    model.learn(album / "first")
+    model.save(tmp_path / "models" / "door.dsal")
+    words = [word.replace("0.0.0.0", "127.0.0.1") for word in shown_command(page, "dsal serve")]
+    words += ["--port", "0", "--models", str(tmp_path / "models"), "--backbone", str(weights)]
+    server = subprocess.Popen([sys.executable, "-m", *words], stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None
+        address = server.stdout.readline().split("#")[0].strip().rstrip("/")
+        image = sorted((album / "first" / "char 37").iterdir())[0]
+        change = {"photo.jpg": str(image), "http://127.0.0.1:8000": address, "NAME": "door"}
+        curl = shown_command(page, "curl")
+        for old, new in change.items():
+            curl = [word.replace(old, new) for word in curl]
+        answer = json.loads(subprocess.run([*curl, "-s"], capture_output=True, text=True, check=True).stdout)
+        assert [one["label"] for one in answer["predictions"]] == ["char 37"]
+        shown = json.loads(FENCED.findall(page.read_text(encoding="utf-8"))[0][1])
+        assert answer.keys() == shown.keys()
+        assert answer["predictions"][0].keys() == shown["predictions"][0].keys()
+    finally:
+        server.terminate()
+        server.wait(30)
 
 
 def ask(client: TestClient, path: Path, **fields: Any) -> Any:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
+from tests.docs.pages import ROOT, shown_command
 
 from dsal import DSALClassifier
 from dsal.errors import InputError
@@ -26,7 +27,7 @@ from dsal.errors import InputError
 pytestmark = pytest.mark.slow
 pytest.importorskip("flwr", reason="pip install 'dsal-learn[flower]' in an environment of its own")
 APP = Path(__file__).parent / "flower_app"
-PAGE = Path(__file__).parents[2] / "docs" / "integrations" / "flower.md"
+PAGE = ROOT / "docs" / "integrations" / "flower.md"
 X, Y = load_digits(return_X_y=True)
 X = X / 16
 
@@ -183,7 +184,9 @@ def test_real_processes_one_dead_and_one_restarted(tmp_path: Path, processes: li
     nodes = {mine: node(mine) for mine in (0, 1, 2, 9)}
     time.sleep(15)
     nodes[9].kill()  # it registered, and will never answer
-    run = [str(bin_ / "flwr"), "run", str(app), "here", "--run-config", f"out='{out}'"]
+    program, *words = shown_command(PAGE, "flwr run")
+    words[words.index(".")] = str(app)
+    run = [str(bin_ / program), *words, "here", "--run-config", f"out='{out}'"]
     done = subprocess.run(run, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     until(once.exists, 240)

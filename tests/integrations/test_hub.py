@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
+from tests.docs.pages import ROOT, shown_command
 
 from dsal import DSALClassifier, ImageModel
 from dsal.backbones import Backbone
@@ -20,6 +21,7 @@ from dsal.errors import InputError
 from dsal.integrations.hub import from_pretrained, save_pretrained
 
 X, Y = load_digits(return_X_y=True)
+PAGE = ROOT / "docs" / "integrations" / "hub.md"
 INSTALL = "pip install 'dsal-learn[hub,transformers,open_clip]' in an environment of its own"
 
 
@@ -121,6 +123,12 @@ def test_encoders_of_transformers(tmp_path: Path, album: Path, kind: str) -> Non
         expected = vision(pixel_values=backbone.normalise(images)).pooler_output.flatten(1)
     torch.testing.assert_close(backbone.extract(images), expected)
     _learns_and_loads(backbone, tmp_path, album)
+    words = shown_command(
+        ROOT / "docs/integrations/hub.md", "dsal learn animals/ --model m.dsal --backbone transformers"
+    )
+    words[words.index("animals/")] = str(album / "first")
+    words[-1] = f"transformers:{folder}"
+    subprocess.run([sys.executable, "-m", *words], cwd=tmp_path / kind, check=True)
     shutil.rmtree(folder)
     with pytest.raises(InputError, match="no image model"):
         open_backbone(f"transformers:{folder}")

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.docs.pages import ROOT, shown_command
 
 from dsal import ImageModel
 from dsal.backbones import Backbone
@@ -27,6 +28,7 @@ STUDIO = shutil.which("label-studio")
 if STUDIO is None:
     pytest.skip("needs label-studio on the PATH: pip install label-studio in a venv", allow_module_level=True)
 pytest.importorskip("fastapi")
+PAGE = ROOT / "docs" / "integrations" / "label-studio.md"
 KEY, TOKEN = "0123456789abcdef0123456789abcdef01234567", "a token of some length"
 LABELS = ("char 0", "char 37", "char 74")
 CONFIG = '<View><Image name="image" value="$image"/><Choices name="kind" toName="image">{}</Choices></View>'.format(
@@ -101,8 +103,9 @@ class Server:
     """``dsal serve --label-studio`` at a fixed port."""
 
     def __init__(self, models: Path, weights: Path, studio: Studio, port: int) -> None:
-        self.arguments = ["serve", "--models", models, "--backbone", weights, "--expansion-size", 128, "--port", port]
-        self.arguments += ["--label-studio", studio.url, "--token", TOKEN]
+        change = {"http://127.0.0.1:8080": studio.url, "choose-a-long-token": TOKEN}
+        self.arguments: list[object] = [change.get(word, word) for word in shown_command(PAGE, "dsal serve")[1:]]
+        self.arguments += ["--models", models, "--backbone", weights, "--expansion-size", 128, "--port", port]
         self.start()
 
     def start(self) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
-from tests.docs.pages import ROOT, python_blocks
+from tests.docs.pages import ROOT, python_blocks, shown_command
 
 from dsal import DSALClassifier, ImageModel
 from dsal.backbones import Backbone
@@ -25,12 +25,13 @@ from dsal.protocol.results import read_results
 
 pytestmark = pytest.mark.slow
 mlflow = pytest.importorskip("mlflow", reason="pip install 'dsal-learn[mlflow]' in an environment of its own")
+PAGE = ROOT / "docs" / "integrations" / "mlflow.md"
 X, Y = load_digits(return_X_y=True)
 
 
 def test_what_the_page_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    exec("\n".join(python_blocks(ROOT / "docs/integrations/mlflow.md")), {})
+    exec("\n".join(python_blocks(PAGE)), {})
 
 
 def test_logged_loaded_and_scored(tmp_path: Path) -> None:
@@ -53,40 +54,22 @@ def test_logged_loaded_and_scored(tmp_path: Path) -> None:
     assert not list(Path(tmp_path).rglob("*.pkl"))
 
 
-def test_a_run_is_logged_when_asked(tmp_path: Path, sample_file: Path) -> None:
-    """`dsal run --mlflow` against a tracking store on disk, read by MLflow's own client."""
-    store = f"sqlite:///{tmp_path / 'runs.db'}"
-    command = [
-        "run",
-        "--dataset",
-        sample_file,
-        "--phases",
-        5,
-        "--expansion-size",
-        256,
-        "--seeds",
-        "0,1",
-        "--out",
-        "one",
-    ]
-    env = {**os.environ, "MLFLOW_TRACKING_URI": store, "MLFLOW_EXPERIMENT_NAME": "phases"}
-    done = [
-        subprocess.run(
-            [sys.executable, "-m", "dsal", *map(str, command), *more],
-            cwd=tmp_path,
-            env=env,
-            capture_output=True,
-            text=True,
+def test_a_run_is_logged_when_asked(tmp_path: Path) -> None:
+    """The page's `dsal run --mlflow` against a tracking store on disk, read by MLflow's own client."""
+    words = shown_command(PAGE, "MLFLOW_TRACKING_URI=")
+    given = dict(word.split("=", 1) for word in words if word.startswith("MLFLOW_"))
+    command = [sys.executable, "-m", *words[len(given) :], "--out", "one", "--no-report", "--seeds", "0,1"]
+    for more in ([], ["--resume"]):  # the second time only shown and logged again
+        done = subprocess.run(
+            [*command, *more], cwd=tmp_path, env={**os.environ, **given}, capture_output=True, text=True
         )
-        for more in (["--mlflow", "--no-report"], ["--resume", "--no-report"])
-    ]
-    assert [each.returncode for each in done] == [0, 0], done[0].stderr
-    client = mlflow.MlflowClient(store)
-    experiment = client.get_experiment_by_name("phases")
-    (logged,) = client.search_runs([experiment.experiment_id])  # the second command was not asked to
+        assert done.returncode == 0, done.stderr
+    client = mlflow.MlflowClient(given["MLFLOW_TRACKING_URI"].replace("runs.db", str(tmp_path / "runs.db")))
+    experiment = client.get_experiment_by_name(given["MLFLOW_EXPERIMENT_NAME"])
+    logged, _ = client.search_runs([experiment.experiment_id])
     document = read_results(tmp_path / "one")
     assert logged.info.run_name == "one"
-    assert logged.data.params["expansion_size"] == "256"
+    assert logged.data.params["expansion_size"] == "1024"
     assert logged.data.metrics["last_accuracy"] == pytest.approx(document["last_accuracy"]["mean"])
     assert logged.data.metrics["last_accuracy_std"] == pytest.approx(document["last_accuracy"]["std"])
     curve = client.get_metric_history(logged.info.run_id, "phase/accuracy")
@@ -105,10 +88,12 @@ def test_the_scoring_server(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = ["models", "serve", "-m", tmp_path / "model", "--env-manager", "local", "-h", "127.0.0.1", "-p", port]
+    words = shown_command(PAGE, "mlflow models serve")
+    words[words.index("models:/m-ID")] = str(tmp_path / "model")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     server = subprocess.Popen(
-        [sys.executable, "-m", "mlflow", *map(str, command), "--workers", "1"], env={**os.environ, "PATH": path}
+        [sys.executable, "-m", *words, "-h", "127.0.0.1", "-p", str(port), "--workers", "1"],
+        env={**os.environ, "PATH": path},
     )
     try:
         url = f"http://127.0.0.1:{port}"
@@ -143,5 +128,5 @@ def test_images_come_as_bytes_or_base64(tmp_path: Path, backbone: Backbone, albu
     assert found["label"].tolist() == [model.predict([data])[0].label] * 2
     with pytest.raises(InputError, match="bytes or base64"):
         loaded.predict(pd.DataFrame({"image": ["/etc/passwd"]}))
-    with pytest.raises(InputError, match="can be logged"):
+    with pytest.raises(InputError, match="can be saved"):
         flavour.save_model(object(), tmp_path / "other")  # type: ignore[arg-type]

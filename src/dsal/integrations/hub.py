@@ -9,11 +9,10 @@ from typing import Any
 
 from dsal.base import __version__
 from dsal.classifier import DSALClassifier
-from dsal.errors import InputError
 from dsal.image_model import ImageModel
+from dsal.integrations.folders import FILES, read_model, write_model
 from dsal.integrations.needs import needs
 
-_FILES = {"image_model.dsal": ImageModel, "classifier.safetensors": DSALClassifier}
 _MOST_CLASSES = 200  # in the table of a card
 
 
@@ -32,10 +31,7 @@ def save_pretrained(
     """
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
-    file = next((file for file, kind in _FILES.items() if isinstance(model, kind)), None)
-    if file is None:
-        raise InputError(f"an ImageModel or a DSALClassifier can be saved, not {type(model).__name__}")
-    model.save(path / file, learning=learning)
+    write_model(model, path, learning)
     (path / "README.md").write_text(model_card(model, name, licence), encoding="utf-8")
     return path
 
@@ -60,19 +56,12 @@ def from_pretrained(
 ) -> ImageModel | DSALClassifier:
     """Load a model by its name on the hub, or from a folder that :func:`save_pretrained` wrote."""
     if Path(name).is_dir():
-        folder = Path(name)
-    else:
-        hub = needs("huggingface_hub", "hub")
-        patterns = [*_FILES, "README.md"]
-        folder = Path(
-            hub.snapshot_download(
-                str(name), revision=revision, token=token, cache_dir=cache_dir, allow_patterns=patterns
-            )
-        )
-    for file, kind in _FILES.items():
-        if (folder / file).is_file():
-            return kind.load(folder / file)  # type: ignore[attr-defined, no-any-return]
-    raise InputError(f"{name} holds no model of dsal: expected {' or '.join(_FILES)}")
+        return read_model(Path(name))
+    fetch = needs("huggingface_hub", "hub").snapshot_download
+    patterns = [*FILES, "README.md"]
+    return read_model(
+        Path(fetch(str(name), revision=revision, token=token, cache_dir=cache_dir, allow_patterns=patterns))
+    )
 
 
 def model_card(model: ImageModel | DSALClassifier, name: str, licence: str) -> str:

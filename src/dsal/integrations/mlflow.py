@@ -18,11 +18,11 @@ from dsal.base import __version__
 from dsal.classifier import DSALClassifier
 from dsal.errors import InputError
 from dsal.image_model import ImageModel
+from dsal.integrations.folders import read_model, write_model
 from dsal.integrations.needs import needs
 from dsal.protocol.results import CURVES
 
 _OVERALL = ("average_accuracy", "last_accuracy", "base_accuracy", "new_accuracy", "forgetting", "backward_transfer")
-_FILES = {"classifier.safetensors": DSALClassifier, "image_model.dsal": ImageModel}
 
 
 def save_model(model: DSALClassifier | ImageModel, path: str | Path, example: Any = None, **options: Any) -> None:
@@ -72,17 +72,14 @@ def log_run(document: Mapping[str, Any], folder: Path) -> str:
 def load_model(uri: str) -> DSALClassifier | ImageModel:
     """Load the model itself, which can learn on, from anywhere that MLflow can read."""
     local = needs("mlflow.artifacts", "mlflow").download_artifacts(artifact_uri=uri)
-    return _load(Path(local) / "data")
+    return read_model(Path(local) / "data", Path(local) / "data" / "model")
 
 
 def _flavour(model: DSALClassifier | ImageModel, folder: Path, example: Any) -> dict[str, Any]:
     """Write the model to ``folder`` and return the arguments of ``mlflow.pyfunc`` that describe it."""
-    name = next((name for name, kind in _FILES.items() if isinstance(model, kind)), None)
-    if name is None:
-        raise InputError(f"a DSALClassifier or an ImageModel can be logged, not {type(model).__name__}")
     data = folder / "model"
     data.mkdir()
-    model.save(data / name)
+    write_model(model, data)
     found: dict[str, Any] = {
         "loader_module": __name__,
         "data_path": str(data),
@@ -97,16 +94,8 @@ def _flavour(model: DSALClassifier | ImageModel, folder: Path, example: Any) -> 
 
 def _load_pyfunc(path: str) -> Any:
     """Return an object with ``predict``, for MLflow."""
-    model = _load(Path(path))
+    model = read_model(Path(path), Path(path) / "model")
     return _Images(model) if isinstance(model, ImageModel) else _Rows(model)
-
-
-def _load(path: Path) -> DSALClassifier | ImageModel:
-    for folder in (path, path / "model"):
-        for name, kind in _FILES.items():
-            if (folder / name).is_file():
-                return kind.load(folder / name)  # type: ignore[attr-defined, no-any-return]
-    raise InputError(f"{path} holds no model that dsal logged")
 
 
 class _Rows:
