@@ -34,6 +34,7 @@ from dsal.integrations.masking import BITS, masked, new_keys, unmasked
 from dsal.integrations.needs import needs
 
 _POLL = 0.2  # seconds between questions to the SuperLink
+Arrays = Mapping[str, NDArray[Any]]
 Load = Callable[[Any], tuple[Any, Any]]
 
 
@@ -51,11 +52,11 @@ class Federation:
     """
 
     model: DSALClassifier
-    clients: list[str]
-    left_out: dict[str, str]
-    received: dict[str, int]
-    error: float
-    seconds: float
+    clients: list[str] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+    received: dict[str, int] = field(default_factory=dict)
+    error: float = 0.0
+    seconds: float = 0.0
 
 
 def client_app(load: Load) -> Any:
@@ -113,156 +114,138 @@ def federate(
         raise InputError("phases matter to the compensation stream only: leave out phases, or set compensation")
     if secure and (phases or dtype != "float64" or tolerance or "auto" in (model.gamma, model.gamma_comp)):
         raise InputError("secure works without phases, dtype and tolerance, and with numbers for gamma and gamma_comp")
-    server = _Server(grid, options, clients, clients if least is None else least, timeout)
+    found = Federation(model)
+    server = _Server(grid, options, clients, clients if least is None else least, timeout, found)
     how = {"phases": phases, "dtype": dtype, "tolerance": tolerance}
-    total = server.hidden(bits) if secure else server.added(how)
-    return Federation(total, server.names, server.left_out, server.received, server.error, time.monotonic() - started)
+    found.model = server.hidden(bits) if secure else server.added(how)
+    found.seconds = time.monotonic() - started
+    return found
 
 
 @dataclass
+class _Answers:
+    """The first answer of every client, and the node that it came from."""
+
+    parts: dict[str, Part] = field(default_factory=dict)
+    nodes: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class _Server:
-    """The rounds of one federation, and who was counted in them."""
+    """The rounds of one federation; who was counted, and what was received, is noted in ``found``."""
 
     grid: Any
     options: dict[str, Any]
     clients: int
     least: int
     timeout: float
-    names: list[str] = field(default_factory=list)
-    left_out: dict[str, str] = field(default_factory=dict)
-    received: dict[str, int] = field(default_factory=dict)
-    error: float = 0.0
+    found: Federation
 
     def added(self, how: dict[str, Any]) -> DSALClassifier:
         """Return the sum of the clients' models; with ``how["phases"]``, a second round adds the residues."""
-        options = self.options | ({"compensation": None} if how["phases"] else {})
+        found, options = self.found, self.options | ({"compensation": None} if how["phases"] else {})
         first, models = self._ask({**how, "step": "sums", "options": options}), {}
         for name, part in first.parts.items():
             try:
                 models[name] = model_of(part, options)
             except DSALError as error:
-                self.left_out[name] = str(error)
+                found.left_out[name] = str(error)
         while True:
             self._count(models)
-            total, after = _add(models, self.names)
-            self.received = {name: first.parts[name].bytes for name in self.names}
-            self.error = sum(float(first.parts[name].facts.get("error", 0.0)) for name in self.names)
+            found.received = {name: first.parts[name].bytes for name in found.clients}
+            found.error = sum(float(first.parts[name].facts.get("error", 0.0)) for name in found.clients)
+            total, asks = deepcopy(models[found.clients[0]]), {}
+            for name in found.clients:
+                if name != found.clients[0]:
+                    total.merge(models[name])
+                if how["phases"]:  # the main weights at the end of each client's phase
+                    facts = {"classes": total.classes_.tolist(), "first": name == found.clients[0]}
+                    asks[first.nodes[name]] = (facts, {"weights": np.array(total.coef_main_)})
             if not how["phases"]:
                 return total
-            second = self._ask(
-                {**how, "step": "residues", "options": self.options},
-                {
-                    first.nodes[name]: ({"classes": classes, "first": name == self.names[0]}, {"weights": weights})
-                    for name, (classes, weights) in zip(self.names, after, strict=True)
-                },
-            )
+            second = self._ask({**how, "step": "residues", "options": self.options}, asks)
             lost = self._lost(first, second)
             if not lost:
-                return with_residues(total, [second.parts[name] for name in self.names], self.options)
+                return with_residues(total, [second.parts[name] for name in found.clients], self.options)
             for name in lost:  # its rows must not count in one stream only
                 del models[name]
 
     def hidden(self, bits: int) -> DSALClassifier:
         """Return the model of all clients, whose sums arrive under masks."""
-        only: dict[int, Any] | None = None
+        found = self.found
+        only: dict[int, tuple[dict[str, Any], Arrays]] | None = None
         while True:
             first = self._ask({"step": "keys", "options": self.options}, only)
             facts, wrong = agreed({name: part.facts for name, part in first.parts.items()}, self.options)
-            self.left_out |= dict.fromkeys(wrong, "its features are not those of the others")
+            found.left_out |= dict.fromkeys(wrong, "its features are not those of the others")
             self._count(first.parts.keys() - wrong)
-            keys = [first.parts[name].facts["key"] for name in self.names]
+            keys = [first.parts[name].facts.get("key", "") for name in found.clients]
             ask = {"step": "masked", "options": self.options, "classes": facts["classes"], "keys": keys, "bits": bits}
-            self.received = {name: self.received.get(name, 0) + first.parts[name].bytes for name in self.names}
-            second = self._ask(ask, {first.nodes[name]: ({}, {}) for name in self.names})
+            found.received = {name: found.received.get(name, 0) + first.parts[name].bytes for name in found.clients}
+            second = self._ask(ask, {first.nodes[name]: ({}, {}) for name in found.clients})
             lost = self._lost(first, second)
             if not lost:
-                sums = unmasked([second.parts[name].arrays for name in self.names], bits)
+                sums = unmasked([second.parts[name].arrays for name in found.clients], bits)
                 return model_of(part_of_sums(sums, facts, self.options), self.options)
-            only = {first.nodes[name]: ({}, {}) for name in self.names if name not in lost}
+            only = {first.nodes[name]: ({}, {}) for name in found.clients if name not in lost}
 
     def _count(self, names: Iterable[str]) -> None:
-        """Set the clients that are counted, in the order of their phases."""
-        self.names = sorted(names, key=_natural)
-        if len(self.names) < max(self.least, 1):
+        """Note the clients that are counted, in the order of their phases."""
+        self.found.clients = sorted(names, key=_natural)
+        if len(self.found.clients) < max(self.least, 1):
             raise InputError(
-                f"{len(self.names)} of {self.clients} clients answered, {self.least} are needed: {self.left_out}"
+                f"{len(self.found.clients)} of {self.clients} clients answered, {self.least} are needed: "
+                f"{self.found.left_out}"
             )
 
-    def _lost(self, first: _Round, second: _Round) -> set[str]:
-        """Return the clients that did not answer twice, and add up the bytes of the others."""
-        lost = set(self.names) - second.parts.keys()
+    def _lost(self, first: _Answers, second: _Answers) -> set[str]:
+        """Return the counted clients that did not answer twice; add up the bytes of the others."""
+        lost = set(self.found.clients) - second.parts.keys()
         for name in lost:
-            self.left_out[name] = self.left_out.pop(str(first.nodes[name]), "no answer in the second round")
-        for name in self.names:
-            self.received[name] += second.parts[name].bytes if name in second.parts else 0
+            why = self.found.left_out.pop(str(first.nodes[name]), "no answer in the second round")
+            self.found.left_out[name] = why
+        for name in set(self.found.clients) - lost:
+            self.found.received[name] += second.parts[name].bytes
         return lost
 
-    def _ask(self, ask: dict[str, Any], only: dict[int, Any] | None = None) -> _Round:
-        """Ask every client the same, or some nodes what is in ``only`` besides: facts and arrays."""
-        round_ = _Round(self.grid, self.timeout, None if only is None else set(only))
-        round_.run(
-            lambda node: (ask, {}) if only is None else ({**ask, **only[node][0]}, only[node][1]),
-            self.clients if only is None else len(only),
-        )
-        self.left_out |= round_.left_out
-        return round_
+    def _ask(self, ask: dict[str, Any], only: Mapping[int, tuple[dict[str, Any], Arrays]] | None = None) -> _Answers:
+        """Ask every node that is or becomes known until all clients have answered or time is up.
 
-
-@dataclass
-class _Round:
-    """One question to every node, and the answers by client."""
-
-    grid: Any
-    timeout: float
-    only: set[int] | None = None
-    parts: dict[str, Part] = field(default_factory=dict)
-    nodes: dict[str, int] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)
-
-    def run(self, question: Callable[[int], tuple[dict[str, Any], dict[str, NDArray[Any]]]], clients: int) -> None:
-        """Ask every node that is or becomes known until enough clients have answered or time is up."""
-        flwr, asked, open_ = needs("flwr.app", "flower"), set[int](), dict[str, int]()
+        Args:
+            ask: what to ask.
+            only: the nodes to ask, and what each is asked and sent besides; all by default.
+        """
+        flwr, asked, open_, answers = needs("flwr.app", "flower"), set[int](), dict[str, int](), _Answers()
         end = time.monotonic() + self.timeout
-        while len(self.parts) < clients and time.monotonic() < end:
+        while len(answers.parts) < (self.clients if only is None else len(only)) and time.monotonic() < end:
             for node in set(self.grid.get_node_ids()) - asked:
                 asked.add(node)
-                if self.only is None or node in self.only:
-                    facts, arrays = question(node)
-                    ttl = max(1.0, end - time.monotonic())
-                    message = flwr.Message(_content(flwr, facts, arrays), node, flwr.MessageType.TRAIN, ttl=ttl)
+                if only is None or node in only:
+                    facts, arrays = ({}, {}) if only is None else only[node]
+                    content, ttl = _content(flwr, {**ask, **facts}, arrays), max(1.0, end - time.monotonic())
+                    message = flwr.Message(content, node, flwr.MessageType.TRAIN, ttl=ttl)
                     open_ |= dict.fromkeys(self.grid.push_messages([message]), node)
             for reply in list(self.grid.pull_messages(list(open_))) if open_ else []:
-                self._take(reply, open_.pop(reply.metadata.reply_to_message_id))
-            if self.only is not None and not open_:
-                return
+                self._take(reply, open_.pop(reply.metadata.reply_to_message_id), answers)
+            if only is not None and not open_:
+                return answers
             time.sleep(_POLL)
-        self.left_out |= {str(node): f"no answer in {self.timeout:g} seconds" for node in open_.values()}
+        self.found.left_out |= {str(node): f"no answer in {self.timeout:g} seconds" for node in open_.values()}
+        return answers
 
-    def _take(self, reply: Any, node: int) -> None:
+    def _take(self, reply: Any, node: int, answers: _Answers) -> None:
         if reply.has_error():
-            self.left_out[str(node)] = str(reply.error.reason)
+            self.found.left_out[str(node)] = str(reply.error.reason)
             return
         try:
             told = json.loads(reply.content["dsal"]["json"])
             part = Part({name: array.numpy() for name, array in reply.content["arrays"].items()}, told["facts"])
             name = str(told["client"])
         except (KeyError, TypeError, ValueError) as error:
-            self.left_out[str(node)] = f"its answer cannot be read: {error}"
+            self.found.left_out[str(node)] = f"its answer cannot be read: {error}"
             return
-        if name not in self.parts:  # a client that came back is counted once
-            self.parts[name], self.nodes[name] = part, node
-
-
-def _add(
-    models: Mapping[str, DSALClassifier], names: list[str]
-) -> tuple[DSALClassifier, list[tuple[list[Any], NDArray[Any]]]]:
-    """Return the sum, and after each client the classes so far and W_M (d_B x classes)."""
-    total, after = deepcopy(models[names[0]]), []
-    for name in names:
-        if name != names[0]:
-            total.merge(models[name])
-        after.append((total.classes_.tolist(), np.array(total.coef_main_)))
-    return total, after
+        if name not in answers.parts:  # a client that came back is counted once
+            answers.parts[name], answers.nodes[name] = part, node
 
 
 def _content(flwr: Any, facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Any:
