@@ -187,12 +187,14 @@ def test_real_processes_one_dead_and_one_restarted(tmp_path: Path, processes: li
     program, *words = shown_command(PAGE, "flwr run")
     words[words.index(".")] = str(app)
     run = [str(bin_ / program), *words, "here", "--run-config", f"out='{out}'"]
+    started = time.monotonic()
     done = subprocess.run(run, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     until(once.exists, 240)
     nodes[1].kill()
     node(1)
     until(out.exists, 300)
+    print(f"3 processes, 1 restarted and 1 dead: {time.monotonic() - started:.1f} s")
     model = DSALClassifier.load(out)
     pooled = DSALClassifier(expansion_size=256, compensation=None).fit(X, Y)
     assert np.abs(model.coef_main_ - pooled.coef_main_).max() < 1e-8
