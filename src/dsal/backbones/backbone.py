@@ -21,6 +21,7 @@ from dsal.backbones.pooling import KINDS, MappedNetwork, offered_kinds, pool, wi
 from dsal.backbones.stage_heads import BRANCHES, StageHeads
 from dsal.base.registry import Registry
 from dsal.errors import FileFormatError, InputError, UnknownNameError
+from dsal.files.model_schema import CARD_KEYS
 from dsal.files.schema import ANY_TABLE, Array, Choice, Each, Flag, Maybe, Number, Record, Ruled, Schema, Text, like
 from dsal.files.tensors import load_tensors, save_tensors
 
@@ -302,14 +303,10 @@ def _card_disagreement(card: dict[str, Any]) -> str | None:
 CARD = Ruled(
     Record(
         {
-            "architecture": Text(200),
+            **CARD_KEYS,
             "dataset": Maybe(Text(200)),
             "seen_classes": Maybe(Each(Number(0, 2**31, whole=True), most=100_000)),
             "class_order": Text(200),
-            "in_channels": Number(1, 64, whole=True),
-            "size": Number(1, 4096, whole=True),
-            "mean": Each(Number(-1e6, 1e6), 1, 64),
-            "std": Each(Number(1e-6, 1e6), 1, 64),
         },
         optional={
             "flip": Flag(),

@@ -26,6 +26,15 @@ _LABEL = Ruled(
     Anything(1), lambda value: None if isinstance(value, (str, int, float)) else "a label is text or a number"
 )
 
+CARD_KEYS = {
+    "architecture": Text(200),
+    "in_channels": Number(1, 64, whole=True),
+    "size": Number(1, 4096, whole=True),
+    "mean": Each(Number(-1e6, 1e6), 1, 64),
+    "std": Each(Number(1e-6, 1e6), 1, 64),
+}
+"""Facts of the card of a backbone that predictions need."""
+
 LEARNER = Record({"phases": _COUNT, "gammas": Each(Maybe(Number(0, 1e300)), 1), "ratio": Each(Number(), 2, 2)})
 """Facts of a learner: :meth:`dsal.analytic.learner.Learner.facts`."""
 
@@ -57,14 +66,7 @@ _VERSION = Record(
 _IMAGE_MODEL = Record(
     {
         "card": Record(
-            {
-                "architecture": Text(200),
-                "in_channels": Number(1, 64, whole=True),
-                "size": Number(1, 4096, whole=True),
-                "mean": Each(Number(-1e6, 1e6), 1, 64),
-                "std": Each(Number(1e-6, 1e6), 1, 64),
-                "seen_classes": Maybe(Each(_COUNT)),
-            },
+            {**CARD_KEYS, "seen_classes": Maybe(Each(_COUNT))},
             rest=Anything(),
         ),
         "backbone_sha256": Text(64),
