@@ -41,7 +41,7 @@ from dsal.data import DataSet, FeatureSet, ImageData, Scenario, load_dataset, lo
 from dsal.files.schema import write_json
 from dsal.methods import METHODS
 from dsal.methods.contract import Method, State
-from dsal.protocol.metrics import Tally, accuracy, average_accuracy, base_accuracy, new_accuracy
+from dsal.protocol.metrics import Tally, accuracy, average_accuracy, new_accuracy
 from dsal.protocol.phases import PhaseResult, TrainTestData, run_phases
 from dsal.protocol.provenance import environment
 from dsal.training import RECIPES
@@ -251,7 +251,7 @@ def figures(tallies: list[Tally], base: range) -> dict[str, float]:
     return {
         "average": round(average_accuracy(tallies), 2),
         "last": round(accuracy(tallies[-1]), 2),
-        "base": round(base_accuracy(tallies[-1], base), 2),
+        "base": round(accuracy(tallies[-1], base), 2),
         "new": round(new_accuracy(tallies[-1], base) or 0.0, 2),
     }
 
