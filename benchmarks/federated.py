@@ -36,7 +36,6 @@ PLAIN: dict[str, dict[str, Any]] = {
     "float64": {},
     "float32": {"dtype": "float32"},
     "tolerance 1e-3": {"tolerance": 1e-3},
-    "tolerance 1": {"tolerance": 1.0},
     "tolerance 1, float32": {"tolerance": 1.0, "dtype": "float32"},
     "tolerance 1000": {"tolerance": 1000.0},
 }
