@@ -1,4 +1,4 @@
-"""Bytes and errors of short and masked messages of clients: a table of docs/integrations/flower.md.
+"""Bytes and errors of short and masked messages of clients: a table of docs/distributed.md.
 
     python benchmarks/federated.py [--sizes 1024,2048] [--json benchmarks/results/federated.json]
 

@@ -15,7 +15,7 @@ def test_the_page_shows_what_was_measured() -> None:
     from benchmarks.federated import table
 
     measured = json.loads((ROOT / "benchmarks/results/federated.json").read_text(encoding="utf-8"))
-    assert table(measured) in (ROOT / "docs/integrations/flower.md").read_text(encoding="utf-8")
+    assert table(measured) in (ROOT / "docs/distributed.md").read_text(encoding="utf-8")
 
 
 def test_a_small_one() -> None:
