@@ -16,7 +16,7 @@ from dsal.methods.closed_form.fetril import FeTrIL, FeTrILFC, translated
 from dsal.methods.closed_form.ivoro import IVoroD, IVoroN, IVoroND, voronoi_head, voronoi_loss
 from dsal.methods.closed_form.joint import JointLogistic, JointRidge
 from dsal.methods.closed_form.ncm import NCM
-from dsal.methods.closed_form.sgd_head import SGDHead, train_linear
+from dsal.methods.closed_form.sgd_head import LinearTraining, SGDHead
 
 
 def learn(method: Method, sample: FeatureSet, classes: int, phases: int) -> Method:
@@ -67,15 +67,9 @@ def test_fetril_is_a_linear_svc_on_moved_features(classes: int, sample: FeatureS
 
 def test_sgd_is_that_of_torch(sample: FeatureSet) -> None:
     x, y = first(sample, 10)
-    trained = train_linear(
-        x.astype(np.float64),
-        y,
-        np.zeros((10, 65), dtype=np.float32),
-        epochs=3,
-        learning_rate=0.1,
-        weight_decay=5e-3,
-        random=np.random.RandomState(1),
-    )
+    training = LinearTraining(learning_rate=0.1, epochs=3, weight_decay=5e-3)
+    start = np.zeros((10, 65), dtype=np.float32)
+    trained = training.run(x.astype(np.float64), y, start, np.random.RandomState(1))
     head = torch.nn.Linear(64, 10)
     torch.nn.init.zeros_(head.weight)
     torch.nn.init.zeros_(head.bias)

@@ -24,7 +24,7 @@ from dsal.errors import InputError
 from dsal.training.augment import SWAPS, resized
 from dsal.training.batchnorm import share_statistics_
 from dsal.training.fit import Fit
-from dsal.training.objective import Forward, Objective, Teachers, head_of
+from dsal.training.objective import NetworkWithHeads, Objective, Teachers, head_of
 from dsal.training.recipe import Recipe
 from dsal.training.sample import content_fingerprint, every_nth, on_device, pixel_moments, split
 
@@ -148,7 +148,7 @@ class BaseTraining:
             seed=seed,
             device=device,
             precision=precision,
-            forward=Forward(self.model, every=bool(recipe.auxiliary or recipe.relation), compiled=compiled),
+            forward=NetworkWithHeads(self.model, every=bool(recipe.auxiliary or recipe.relation), compiled=compiled),
             team=team,
             workers=workers,
         )

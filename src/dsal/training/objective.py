@@ -26,8 +26,7 @@ from dsal.backbones import Backbone
 from dsal.backbones.pooling import STATISTICS
 from dsal.errors import InputError
 from dsal.training.augment import ROTATIONS, joint_labels, mixup, resized, transformed
-from dsal.training.fit import Batch
-from dsal.training.fit import Forward as Run
+from dsal.training.fit import Batch, Forward
 from dsal.training.recipe import Recipe
 
 
@@ -53,8 +52,8 @@ def run(model: Backbone, x: Tensor) -> Outputs:
     return Outputs(head_of(model)(pooled), () if model.auxiliary is None else model.auxiliary(maps), pooled)
 
 
-class Forward(nn.Module):
-    """Network and heads as one module: normalised images in, scores out; all :class:`Outputs` if ``every``."""
+class NetworkWithHeads(nn.Module):
+    """A network and its heads as one module: normalised images in, scores out; all :class:`Outputs` if ``every``."""
 
     def __init__(self, model: Backbone, *, every: bool, compiled: bool) -> None:
         super().__init__()
@@ -206,7 +205,7 @@ class Objective:
     def __init__(self, model: Backbone, recipe: Recipe, teachers: Teachers, turns: int) -> None:
         self.model, self.recipe, self.teachers, self.turns = model, recipe, teachers, turns
 
-    def __call__(self, forward: Run, batch: Batch) -> tuple[Tensor, int]:
+    def __call__(self, forward: Forward, batch: Batch) -> tuple[Tensor, int]:
         """Return the mean loss over this process's images, and how many of them were classified correctly.
 
         A transformed image counts as correct if the last auxiliary head gets class and transform right.

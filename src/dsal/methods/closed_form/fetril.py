@@ -22,7 +22,7 @@ from dsal.methods.closed_form.kit.feature_method import (
     nothing,
 )
 from dsal.methods.closed_form.kit.geometry import squared_distances, unit_rows, update_means
-from dsal.methods.closed_form.sgd_head import check_training, linear_scores, train_linear
+from dsal.methods.closed_form.sgd_head import LinearTraining, linear_scores
 
 
 def translated(X: Array, y: Labels, classes: Sequence[int], means: Array) -> tuple[Array, Labels]:
@@ -125,17 +125,10 @@ class FeTrILFC(_FeTrIL):
     def __init__(
         self, *, learning_rate: float = 0.05, epochs: int = 50, weight_decay: float = 5e-4, seed: int = 0
     ) -> None:
-        check_training(learning_rate, epochs, weight_decay)
         super().__init__()
+        self._training = LinearTraining(learning_rate, epochs, weight_decay)
         self.learning_rate, self.epochs, self.weight_decay, self.seed = learning_rate, epochs, weight_decay, seed
 
     def _fit(self, X: Array, y: Labels, classes: int) -> NDArray[np.float32]:
-        return train_linear(
-            X,
-            y,
-            grown(self.weights_, classes, X.shape[1] + 1),
-            epochs=self.epochs,
-            learning_rate=self.learning_rate,
-            weight_decay=self.weight_decay,
-            random=np.random.RandomState([self.seed, self.classes_seen]),
-        )
+        start = grown(self.weights_, classes, X.shape[1] + 1)
+        return self._training.run(X, y, start, np.random.RandomState([self.seed, self.classes_seen]))
