@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from dsal import DSALClassifier, __version__
+from dsal.image_model.image_predictor import doubts, most_useful
 from dsal.image_model.model import GAMMA
-from dsal.image_model.suggesting import doubts, most_useful
 
 CLASSES, HELD_OUT, COUNT, WIDTH = 15, 15, 20, 1024
 SETTINGS = {"1 image a class": (1, 15), "4 images": (4, 15), "4 images, 3 classes new": (4, 12), "10 images": (10, 15)}

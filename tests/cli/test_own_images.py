@@ -231,12 +231,12 @@ def test_corrections(call: Call, model: Path, album: Path) -> None:
     assert call("undo", model).code == 0
     first = sorted((album / "second" / "char 148").iterdir())[0]
     moved = call("relabel", model, first, "--to", "char 185")
-    assert moved.out.startswith("relabelled 1 images; ")
+    assert moved.out.startswith("relabelled 1 image; ")
     assert "with the main stream alone" in moved.out
     again = call("learn", album / "second", "--model", model).out
     assert f"{first} was learned as char 185, not char 148" in again
     assert "44 images were learned before" in again
-    assert call("relabel", model, album / "second").out.startswith("relabelled 1 images; ")
+    assert call("relabel", model, album / "second").out.startswith("relabelled 1 image; ")
     dropped = call("drop", model, "char 222")
     assert "knows 6 classes from 90 images" in dropped.out
     assert "dsal forget" in dropped.out
@@ -247,7 +247,7 @@ def test_forget_says_what_it_costs(call: Call, model: Path, album: Path, tmp_pat
     some.mkdir(parents=True)
     shutil.copy(album / "first" / "char 0" / "3.png", some)
     said = call("forget", model, tmp_path / "some").out
-    assert said.startswith("forgot 1 images; ")
+    assert said.startswith("forgot 1 image; ")
     assert "with the main stream alone" in said
     assert "this cannot be undone" in said
     assert "nothing to undo" in call("undo", model).err

@@ -12,17 +12,16 @@ import sys
 import time
 import tracemalloc
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from dsal.errors import FileFormatError
-from dsal.files import tensors
 from dsal.files.atomic import atomic_write, check_writable
-from dsal.files.tensors import load_tensors, save_tensors
+from dsal.files.schema import ANY_TABLE, Schema
+from dsal.files.tensors import load_tensors, open_tensors, save_tensors
 
 ARRAYS = {
     "matrix": np.arange(6.0).reshape(2, 3).T,  # not C-contiguous
@@ -50,22 +49,40 @@ def test_what_is_saved_is_loaded(file: Path) -> None:
     assert arrays["tensor"].dtype == np.float16
 
 
-def test_a_file_that_is_replaced_while_it_is_read_is_read_again(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_replaced_while_it_is_read_is_still_read(file: Path) -> None:
     """Not the head of one and the arrays of the other."""
-    read, numbers = tensors._read_header, iter(range(10))
+    with open_tensors(file, Schema("thing", ANY_TABLE, None)) as opened:
+        save_tensors(file, {"matrix": np.full((3, 2), 7.0)}, {"kind": "thing"})
+        assert np.array_equal(opened.arrays["matrix"].read(), ARRAYS["matrix"])
+    assert load_tensors(file)[0]["matrix"].tolist() == [[7.0] * 2] * 3
 
-    def interrupted(path: Path) -> Any:
-        found = read(path)
-        if (number := next(numbers)) < interruptions:
-            save_tensors(path, {"a": np.full(5, number)}, {"kind": "thing"})
-        return found
 
-    monkeypatch.setattr(tensors, "_read_header", interrupted)
-    interruptions = 2
-    assert load_tensors(file, kind="thing")[0]["a"].tolist() == [1] * 5
-    interruptions = 9
-    with pytest.raises(FileFormatError, match="SHA-256"):
-        load_tensors(file, kind="thing")
+def test_other_readers_read_it(file: Path) -> None:
+    arrays = load_file(file)
+    assert arrays.keys() == {*ARRAYS, "tensor"}
+    for name, array in ARRAYS.items():
+        assert np.array_equal(arrays[name], array)
+
+
+def test_arrays_are_taken_over_from_an_open_file(file: Path, tmp_path: Path) -> None:
+    """Under the same name unread, under another one checked; the new file is what it would be from arrays in memory."""
+    arrays, _ = load_tensors(file)
+    big = np.arange(3 * 2**18, dtype=np.float64)  # more than one piece
+    save_tensors(file, {**arrays, "big": big}, META)
+    with open_tensors(file, Schema("thing", ANY_TABLE, None)) as opened:
+        stored = opened.arrays
+        save_tensors(tmp_path / "new", {"matrix": stored["matrix"], "b": stored["big"], "one": np.ones(1)}, META)
+    save_tensors(tmp_path / "same", {"matrix": arrays["matrix"], "b": big, "one": np.ones(1)}, META)
+    assert (tmp_path / "new").read_bytes() == (tmp_path / "same").read_bytes()
+    content = bytearray(file.read_bytes())
+    content[content.index(big.tobytes()) + 8 * len(big) - 1] ^= 1
+    file.write_bytes(content)
+    with open_tensors(file, Schema("thing", ANY_TABLE, None)) as opened:
+        with pytest.raises(FileFormatError, match="the SHA-256 of big does not match"):
+            save_tensors(tmp_path / "new", {"b": opened.arrays["big"]}, META)
+        save_tensors(tmp_path / "new", {"big": opened.arrays["big"]}, META)
+    with pytest.raises(FileFormatError, match="the SHA-256 of big does not match"):
+        load_tensors(tmp_path / "new")
 
 
 def test_equal_contents_make_equal_files(file: Path, tmp_path: Path) -> None:

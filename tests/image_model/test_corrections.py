@@ -13,6 +13,7 @@ from dsal.errors import StaleVersionError
 from dsal.files.tensors import load_tensors
 from dsal.image_model import ImageModel
 from dsal.image_model.novelty import ClassStatistics
+from dsal.image_model.version import Timeline
 
 
 def new(backbone: Backbone) -> ImageModel:
@@ -44,7 +45,7 @@ def test_undo_is_exact_and_travels_in_the_file(taught: ImageModel, album: Path, 
     again = ImageModel.load(tmp_path / "m.dsal")
     assert again.undo() == "learned 45 images of char 148, char 185, char 222"
     for model in (again, before):  # what follows is the same, too
-        model.history = model.undone = ()
+        model.timeline = Timeline(model.version_id)
         model.save(tmp_path / f"{id(model)}.dsal")
     assert (tmp_path / f"{id(again)}.dsal").read_bytes() == (tmp_path / f"{id(before)}.dsal").read_bytes()
     for model in (again, before):
@@ -121,12 +122,12 @@ def test_ten_changes_back_and_forth_through_a_file(taught: ImageModel, album: Pa
 def test_history_is_bounded_by_its_size(taught: ImageModel, album: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = read_files(album / "second")
     one = taught.classifier._learner.size**2 * 8  # two triangles
-    monkeypatch.setattr("dsal.image_model.model.MAX_BYTES", int(3.5 * one))
+    monkeypatch.setattr("dsal.image_model.version.MAX_BYTES", int(3.5 * one))
     for row in range(6):
         taught.learn((files.paths[row : row + 1], files.labels[:1]))
         assert taught.history_bytes < 3.5 * one
     assert 2 <= len(taught.history) <= 3
-    monkeypatch.setattr("dsal.image_model.model.MAX_BYTES", 0)
+    monkeypatch.setattr("dsal.image_model.version.MAX_BYTES", 0)
     taught.rename("char 0", "alpha")
     assert taught.undo() == "renamed char 0 to alpha"  # the last change can always be undone
     assert taught.redo() == "renamed char 0 to alpha"
@@ -143,7 +144,7 @@ def test_a_change_against_an_old_version_is_refused_and_told_why(taught: ImageMo
     assert taught.predict(album / "test") == answers
     assert taught.undo(expected_version=now) == "renamed char 0 to alpha"
     with pytest.raises(StaleVersionError, match="undone: renamed char 0 to alpha"):
-        taught.check_version(now)
+        taught.timeline.check(now)
     with pytest.raises(StaleVersionError, match="in the meantime: look at it again"):
         taught.redo(expected_version="unknown")
 
@@ -215,6 +216,15 @@ def test_relabel(backbone: Backbone, album: Path) -> None:
     assert wrong.counts["other"] == 4
     with pytest.raises(InputError, match="never learned"):
         wrong.relabel(album / "second", "other")
+
+
+def test_the_folder_of_a_renamed_class_does_not_bring_its_old_name_back(taught: ImageModel, album: Path) -> None:
+    taught.rename("char 0", "alpha")
+    with pytest.raises(InputError, match=r"no class 'char 0'; it knows these images as 'alpha'.*rename the folder"):
+        taught.relabel(album / "first")
+    assert taught.classes == ("alpha", "char 111", "char 37", "char 74")
+    assert len(taught.learn(album / "first").moved) == 15  # nor does a lesson
+    assert taught.relabel((album / "first" / "char 0").iterdir(), "char 0") == 15  # unless it is named
 
 
 def test_an_error_late_in_a_lesson_changes_nothing(

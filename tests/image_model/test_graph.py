@@ -203,16 +203,17 @@ sys.argv = ["dsal", *sys.argv[1:]]
 try:
     main()
 finally:
-    heavy = {"torch", "sklearn"} & set(sys.modules)
+    heavy = sorted({"torch", "sklearn"} & set(sys.modules))
     print("HEAVY", *heavy)
 """
 
 
-def test_light_commands_import_neither_torch_nor_scikit_learn(
+def test_light_commands_do_not_import_torch(
     converted: bytes, backbone: Backbone, album: Path, cache: Path, tmp_path: Path
 ) -> None:
     model = ImageModel(backbone, DSALClassifier(expansion_size=64))
-    model.learn((read_files(album / "first").paths[:10], read_files(album / "first").labels[:10]))
+    model.learn((read_files(album / "first").paths[:20], read_files(album / "first").labels[:20]))  # of two classes
+    model.learn((read_files(album / "first").paths[20:22], read_files(album / "first").labels[20:22]))
     model.save(tmp_path / "m.dsal")
     cache.mkdir(parents=True, exist_ok=True)
     (cache / f"{backbone.fingerprint()}.onnx").write_bytes(converted)
@@ -230,5 +231,12 @@ def test_light_commands_import_neither_torch_nor_scikit_learn(
         ("learn", album / "first", "--model", tmp_path / "nowhere" / "m.dsal"),
         ("predict", tmp_path / "m.dsal", tmp_path / "nowhere.jpg"),
         ("suggest", tmp_path / "m.dsal", tmp_path / "nowhere"),
+        ("evaluate", tmp_path / "m.dsal", album / "test"),
+        ("rename", tmp_path / "m.dsal", "char 0", "alpha"),
+        ("drop", tmp_path / "m.dsal", "alpha"),
+        ("undo", tmp_path / "m.dsal"),
+        ("redo", tmp_path / "m.dsal"),
     ):
         assert run(*arguments).splitlines()[-1] == "HEAVY", arguments
+    assert run("suggest", tmp_path / "m.dsal", album / "unseen").splitlines()[-1] == "HEAVY sklearn"  # k-means
+    assert run("info", tmp_path / "m.dsal").count("\n  char ") == 1

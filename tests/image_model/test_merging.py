@@ -10,7 +10,7 @@ from dsal.classifier.calibration import Calibration
 from dsal.data.images.labelled_files import ImageFiles, read_files
 from dsal.errors import InputError
 from dsal.image_model import ImageModel
-from dsal.image_model.left_out_counts import added, counted, renamed, restricted
+from dsal.image_model.outcomes import added, counted, renamed, restricted
 from dsal.image_model.seen import Seen
 
 A, B, C = (name * 16 for name in (b"a", b"b", b"c"))

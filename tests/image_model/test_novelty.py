@@ -17,7 +17,9 @@ from dsal.image_model.novelty_reference import (
     NoveltyReference,
     expected_distances,
     expected_logits,
+    inverse_trace,
     mean_leverage,
+    packed_trace,
 )
 
 Scatter = Callable[[ClassStatistics], NDArray[np.float64]]
@@ -156,9 +158,16 @@ def ridge(rows: Rows, gamma: float) -> tuple[NDArray[np.float64], ...]:
 def test_mean_leverage(rows: Rows) -> None:
     x, _, inverse, _ = ridge(rows, 3.0)
     exact = np.einsum("nd,de,ne->n", x, inverse, x).mean()
-    assert mean_leverage(lambda b: inverse @ b, 20, 3.0, len(x)) == pytest.approx(exact, rel=0.1)
-    assert mean_leverage(lambda b: -b, 20, 3.0, 1.0) == 0.99
-    assert mean_leverage(lambda b: b, 20, 3.0, 1.0) == 0.0
+    assert mean_leverage(inverse_trace(lambda b: inverse @ b, 20), 20, 3.0, len(x)) == pytest.approx(exact, rel=0.1)
+    assert mean_leverage(inverse_trace(lambda b: -b, 20), 20, 3.0, 1.0) == 0.99
+    assert mean_leverage(inverse_trace(lambda b: b, 20), 20, 3.0, 1.0) == 0.0
+
+
+def test_the_trace_from_a_packed_triangle(rows: Rows) -> None:
+    _, _, inverse, _ = ridge(rows, 3.0)
+    factor = np.linalg.cholesky(np.linalg.inv(inverse)).T
+    packed = np.concatenate([factor[: column + 1, column] for column in range(20)])
+    assert packed_trace(packed, 20) == pytest.approx(inverse_trace(lambda b: inverse @ b, 20), rel=1e-10)
 
 
 def test_expected_logits_are_those_of_rows_left_out(rows: Rows) -> None:

@@ -9,7 +9,7 @@ from dsal import DSALClassifier, InputError
 from dsal.backbones import Backbone
 from dsal.data.images.labelled_files import read_files
 from dsal.image_model import ImageModel
-from dsal.image_model.suggesting import most_useful
+from dsal.image_model.image_predictor import most_useful
 
 
 @pytest.fixture
@@ -30,6 +30,15 @@ def test_the_middle_of_every_group_the_most_doubtful_first() -> None:
     assert most_useful(x.astype(np.float32), likely, 3) == [13, 22, 4]
     assert all(9 <= row < 27 for row in most_useful(x.astype(np.float32), likely, 2))
     assert sorted(most_useful(x.astype(np.float32), likely, 99)) == list(range(36))
+
+
+def test_fewer_suggestions_are_the_first_of_more() -> None:
+    random = np.random.default_rng(1)
+    x, likely = random.standard_normal((300, 8)).astype(np.float32), random.dirichlet(np.ones(4), 300)
+    most = most_useful(x, likely, 300)
+    assert sorted(most) == list(range(300))
+    for count in (1, 2, 5, 19, 20, 21, 40, 77):
+        assert most_useful(x, likely, count) == most[:count]
 
 
 def test_equal_rows_and_one_class_are_no_trouble() -> None:

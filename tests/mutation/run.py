@@ -61,7 +61,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
         "tests/classifier/test_forgetting.py",
     ),
     "image_model/seen": ("tests/image_model/test_merging.py", "-k", "record or lesson"),
-    "image_model/left_out_counts": ("tests/image_model/test_merging.py", "-k", "counts_of_answers"),
+    "image_model/outcomes": ("tests/image_model/test_merging.py", "-k", "counts_of_answers"),
     "image_model/learned_state": ("tests/image_model/test_merging.py", *_MERGED),
     "image_model/model": ("tests/image_model/test_merging.py", *_MERGED),
     "classifier/estimator": ("tests/classifier/test_classifier.py", "tests/classifier/test_operators.py"),

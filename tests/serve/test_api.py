@@ -5,6 +5,7 @@ import math
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -208,3 +209,26 @@ def test_export(client: TestClient, album: Path) -> None:
     session = runtime.InferenceSession(answer.content)
     logits = session.run(None, {"images": np.zeros((2, 1, 28, 28), np.uint8)})[0]
     assert logits.shape == (2, 2)
+
+
+@pytest.mark.parametrize("name", ["قطط", "Größe 1", "कुत्ता", "猫-2"])
+def test_names_of_any_script(name: str, client: TestClient, album: Path, settings: dict[str, Any]) -> None:
+    assert teach(client, album, "char 0", name=quote(name)).status_code == 200
+    (listed,) = client.get("/api/models").json()["models"]
+    assert listed["name"] == name
+    answer = client.get(f"/api/models/{quote(name)}/file")
+    assert answer.headers["content-disposition"] == f"attachment; filename*=UTF-8''{quote(name)}.dsal"
+    assert answer.content == (settings["folder"] / f"{name}.dsal").read_bytes()
+
+
+def test_names_that_cannot_be_files(client: TestClient) -> None:
+    for name, reason in (
+        ("m" * 65, "at most 64 characters and 245 bytes in UTF-8, got 65 characters"),
+        ("𠀀" * 64, "got 64 characters and 256 bytes"),
+        ("a🙂", "may have letters, digits"),
+        ("-m", "must start with a letter or digit"),
+        ("m.", "must not end with a space or '.'"),
+    ):
+        answer = client.get(f"/api/models/{quote(name)}/info")
+        assert answer.status_code == 400
+        assert reason in answer.text

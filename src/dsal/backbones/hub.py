@@ -130,6 +130,25 @@ def empty_backbone(card: Card) -> Backbone:
     raise InputError(f"the backbone {card.architecture!r} is not part of dsal: pass it when loading, as backbone=...")
 
 
+def stored_backbone(card: Card, state: Mapping[str, Tensor], given: Backbone | nn.Module | None = None) -> Backbone:
+    """Return the backbone of a model file.
+
+    Args:
+        card: its card.
+        state: its weights, or the graph of an ONNX backbone.
+        given: use this one instead of the state, which a file lacks if the backbone was a user's own module.
+    """
+    if isinstance(given, Backbone):
+        return given
+    if given is not None:
+        return wrap_module(given, size=card.size, in_channels=card.in_channels, mean=card.mean, std=card.std)
+    if card.architecture == graphs.NAME:
+        return Backbone(card, graphs.OnnxNetwork(state["network.graph"]))
+    backbone = empty_backbone(card)
+    backbone.load_state_dict(dict(state))
+    return channels_last(backbone).eval()
+
+
 def _checkpoint(path: Path) -> Backbone:
     """Load torchvision's checkpoint of a ResNet-18 for ImageNet, without its classes; no code in it is run."""
     card = Card(architecture="resnet18", in_channels=3, size=224, mean=IMAGENET_MEAN, std=IMAGENET_STD)

@@ -19,9 +19,9 @@ def rename(
     wait: Wait = None,
 ) -> None:
     """Rename a class."""
-    from dsal.cli.image_model import changing
+    from dsal.cli.image_model import correcting
 
-    with changing(model, wait) as taught:
+    with correcting(model, wait) as taught:
         taught.rename(old, new)
     say(f"{old} is now called {new}")
 
@@ -36,40 +36,41 @@ def drop(
     Its images still count as negative examples of the other classes. To remove them completely, use `dsal forget`,
     which needs the images.
     """
-    from dsal.cli.image_model import changing, say_knows
+    from dsal.cli.image_model import correcting, say_knows
+    from dsal.image_model.sources import plural
 
-    with changing(model, wait) as taught:
-        images = taught.counts.get(label)
+    with correcting(model, wait) as taught:
+        images = taught.counts.get(label, 0)
         taught.drop(label)
-    say(f"dropped {label}; {say_knows(model, taught)}")
+        knows = say_knows(model, taught)
+    say(f"dropped {label}; {knows}")
     say(
-        f"its {images} images still count as negative examples of the other classes; "
-        "dsal forget, which needs the images, removes them completely"
+        f"what it learned from {plural(images, 'image')} still counts as negative examples of the other classes; "
+        "dsal forget, which needs the images, removes it completely"
     )
 
 
 def undo(model: Model, wait: Wait = None) -> None:
     """Undo the last change, bit for bit; `dsal info` shows what can be undone."""
-    from dsal.cli.image_model import changing, say_knows
+    from dsal.cli.image_model import correcting, say_knows
 
-    if not model.is_file():
-        raise FileNotFoundError(f"no such file: {model}")
-    with changing(model, wait) as taught:
-        if taught.history and not taught.history[0].meta:
+    with correcting(model, wait) as taught:
+        history = taught.timeline.history
+        if history and not history[0].meta:
             raise InputError(
                 f"{model} has had only one lesson, so undoing it would leave nothing: delete the file instead"
             )
-        change = taught.undo()
-    say(f"undone: {change}; {say_knows(model, taught)}; dsal redo reverts this")
+        change, knows = taught.undo(), say_knows(model, taught)
+    say(f"undone: {change}; {knows}; dsal redo reverts this")
 
 
 def redo(model: Model, wait: Wait = None) -> None:
     """Make the last change again that `dsal undo` undid; possible until the next change."""
-    from dsal.cli.image_model import changing, say_knows
+    from dsal.cli.image_model import correcting, say_knows
 
-    with changing(model, wait) as taught:
-        change = taught.redo()
-    say(f"done again: {change}; {say_knows(model, taught)}")
+    with correcting(model, wait) as taught:
+        change, knows = taught.redo(), say_knows(model, taught)
+    say(f"done again: {change}; {knows}")
 
 
 def relabel(

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from itertools import accumulate
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from rich.console import Console
 from rich.progress import (
@@ -21,12 +21,12 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from dsal.cli.processes import current_team
+from dsal.cli.processes import leads
 from dsal.cli.say import printable
-from dsal.protocol import metrics
-from dsal.protocol.experiment import OnPreparing, Setting
-from dsal.protocol.phases import PhaseProgress, is_tested
-from dsal.protocol.runs import Step
+
+if TYPE_CHECKING:
+    from dsal.protocol.experiment import OnPreparing, Setting
+    from dsal.protocol.runs import Step
 
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ class Display:
     """Progress on stderr, with a bar if it is a terminal. With many processes, only rank 0 shows anything."""
 
     def __init__(self) -> None:
-        self.console = Console(stderr=True, highlight=False, quiet=not current_team().leads)
+        self.console = Console(stderr=True, highlight=False, quiet=not leads())
 
     def note(self, text: str) -> None:
         """Print one line of plain text."""
@@ -88,6 +88,9 @@ class Display:
 
     def follow(self, steps: Generator[Step, None, T], setting: Setting) -> T:
         """Show every finished phase, and the progress within the current one; return what the steps return."""
+        from dsal.protocol import metrics  # here, because commands on own images do without PyTorch
+        from dsal.protocol.phases import PhaseProgress, is_tested
+
         scenario, seeds, every = setting.scenario, setting.experiment.seeds, setting.experiment.eval_every
         # Work of a phase in rows: learning a row costs about ten times as much as testing it. Shown with the next test.
         train_y, test_y = setting.data.train.labels, setting.data.test.labels

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dsal.distributed import Team
     from dsal.image_model import ImageModel
     from dsal.image_model.image_predictor import ImagePredictor
+    from dsal.image_model.stored_model import StoredModel
 
 _MOST_NAMED = 10
 
@@ -70,8 +71,30 @@ def _on_cpu(device: str) -> bool:
 
 
 @contextmanager
+def correcting(path: Path, wait: float | None) -> Iterator[StoredModel]:
+    """Yield the content of a model file, as :func:`changing` does; without PyTorch, for changes that need no images."""
+    from dsal.files.model_schema import IMAGE_MODEL
+    from dsal.files.tensors import open_tensors
+    from dsal.image_model.stored_model import StoredModel
+
+    with _writing(path, wait), open_tensors(path, IMAGE_MODEL) as opened:
+        stored = StoredModel.of({**opened.arrays}, opened.facts)
+        yield stored
+        stored.write(path)
+
+
+@contextmanager
 def changing(path: Path, wait: float | None, device: str = "cpu") -> Iterator[ImageModel]:
     """Yield a model to change and save it at the end of the block; no other process can write it meanwhile."""
+    with _writing(path, wait):
+        taught = load_model(path, device)
+        yield taught
+        taught.save(path)
+
+
+@contextmanager
+def _writing(path: Path, wait: float | None) -> Iterator[None]:
+    """Check that a file can be changed, and lock it."""
     from dsal.files.atomic import check_writable
     from dsal.files.lock import model_lock
 
@@ -79,9 +102,7 @@ def changing(path: Path, wait: float | None, device: str = "cpu") -> Iterator[Im
         raise FileNotFoundError(f"no such file: {path}")
     check_writable(path)
     with model_lock(path, wait):
-        taught = load_model(path, device)
-        yield taught
-        taught.save(path)
+        yield
 
 
 def take_images(
@@ -89,12 +110,13 @@ def take_images(
 ) -> None:
     """Change a model by images that it has learned, and print what was ``done``, such as "forgot"."""
     from dsal.cli.display import Display
+    from dsal.image_model.sources import plural
 
     with changing(path, wait, device) as taught:
         before = taught.classifier.compensation_
         with Display().preparation() as progress:
             images = change(taught, partial(progress, "reading images"))
-    say(f"{done} {images} images; {say_knows(path, taught)}")
+    say(f"{done} {plural(images, 'image')}; {say_knows(path, taught)}")
     if before and not taught.classifier.compensation_:
         say("the compensation stream cannot be corrected, so the model now predicts with the main stream alone")
 
@@ -110,9 +132,16 @@ def check_backbone(model: ImageModel, name: str, path: Path) -> None:
         )
 
 
-def say_knows(path: Path, model: ImageModel) -> str:
+def say_knows(path: Path, model: ImageModel | StoredModel) -> str:
     """Describe in one line what a model knows."""
-    return f"{path} knows {len(model.classes)} classes from {sum(model.counts.values())} images"
+    return f"{path} knows {knowledge(model)}"
+
+
+def knowledge(model: ImageModel | StoredModel) -> str:
+    """Return how many classes a model knows from how many images."""
+    from dsal.image_model.sources import plural
+
+    return f"{plural(len(model.classes), 'class')} from {plural(sum(model.counts.values()), 'image')}"
 
 
 def broken_option(skip: bool) -> str:

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsal.cli.image_model import Device, SkipBroken, Source, Wait, broken_option, check_backbone, load_model, say_broken
+from dsal.cli.image_model import (
+    Device,
+    SkipBroken,
+    Source,
+    Wait,
+    broken_option,
+    check_backbone,
+    knowledge,
+    load_model,
+    say_broken,
+)
 from dsal.cli.say import say
 from dsal.errors import InputError
 
@@ -63,6 +73,7 @@ def learn(
     from dsal.cli.display import Display
     from dsal.cli.processes import current_team
     from dsal.image_model import ImageModel
+    from dsal.image_model.sources import plural
     from dsal.training import choose_device
 
     display, team = Display(), current_team()
@@ -90,8 +101,7 @@ def learn(
         display.note(f"passed over: {passed_over_text(files.passed)}")
     say_broken(lesson.broken)
     _say(lesson)
-    known = f"{len(taught.classes)} classes from {sum(taught.counts.values())} images"
-    say(f"learned {lesson.images} images; {model} now knows {known}")
+    say(f"learned {plural(lesson.images, 'image')}; {model} now knows {knowledge(taught)}")
     if not math.isnan(lesson.loo_accuracy):
         say(f"leave-one-out accuracy of the new images (main stream): {100 * lesson.loo_accuracy:.1f}%")
     elif lesson.images:

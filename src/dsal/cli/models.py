@@ -51,6 +51,8 @@ def info(
             say(f"classes: {len(counts)}")
             for label, images in counts.items():
                 say(f"  {label}: {images}")
+        elif name == "learns_on":
+            say(f"can learn more: {'yes' if head['learning'] else 'no, it was saved without its learning part'}")
         elif name in ("undo", "redo"):
             say(f"{name}: {'; '.join(record[name]) or 'nothing'}")
         else:

@@ -30,6 +30,11 @@ def current_team() -> Team:
     return _joined[-1] if _joined else ALONE
 
 
+def leads() -> bool:
+    """Return whether this process is the one that prints and writes."""
+    return not _joined or _joined[-1].leads
+
+
 def in_processes(command: Callable[P, None], *, many: bool) -> Callable[P, None]:
     """Wrap a command so that all processes of ``torchrun`` are joined while it runs, or are refused.
 
@@ -61,7 +66,7 @@ def in_processes(command: Callable[P, None], *, many: bool) -> Callable[P, None]
 
 
 LIBRARIES = 2 * 10**9  # bytes of address space that PyTorch, SciPy and scikit-learn need, with some work
-_LIGHT = ("info", "predict")  # commands that load less
+_LIGHT = ("info", "predict", "rename", "drop", "undo", "redo")  # commands that load less
 _SIGNS = (  # out-of-memory errors of loaders, torch, ONNX Runtime and threads
     "failed to map segment",
     "can't allocate memory",

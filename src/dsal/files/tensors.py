@@ -2,25 +2,28 @@
 
 A file holds named arrays and, under the single metadata key ``dsal``, a JSON document with the format version, the
 SHA-256 of every array, one over these and the metadata, and the caller's metadata. So some of the arrays can be read
-and checked without the others. Nothing is ever unpickled.
+and checked without the others, and a new file can take over arrays of another one unread. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BufferedReader
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dsal.errors import FileFormatError
-from dsal.files.atomic import StrPath, atomic_write, check_readable, file_stamp
+from dsal.files.atomic import StrPath, atomic_write, check_readable
 from dsal.files.schema import (
     ANY_TABLE,
-    Anything,
     Choice,
     Each,
     Header,
@@ -49,8 +52,14 @@ _TYPES = {
     },
     "BOOL": "bool",
 }
+_CODES = {np.dtype(name): code for code, name in _TYPES.items()}
+_PIECE = 2**22  # bytes that are copied at a time
 _ENTRY = Record(
-    {"dtype": Choice(tuple(_TYPES)), "shape": Each(Number(0, 2**40, whole=True), most=8), "data_offsets": Anything()}
+    {
+        "dtype": Choice(tuple(_TYPES)),
+        "shape": Each(Number(0, 2**40, whole=True), most=8),
+        "data_offsets": Each(Number(0, 2**60, whole=True), 2, 2),
+    }
 )
 _DOCUMENT = Record(
     {"format": Number(whole=True), "sha256": Text(64), "meta": Text(_HEADER_BYTES)},
@@ -58,26 +67,142 @@ _DOCUMENT = Record(
 )
 
 
-def save_tensors(path: StrPath, tensors: Mapping[str, NDArray[Any] | Tensor], meta: dict[str, Any]) -> None:
+@dataclass(frozen=True)
+class StoredArray:
+    """An array in an open file of :func:`save_tensors` that has not been read.
+
+    Attributes:
+        name: its name in the file.
+        dtype: its type.
+        shape: its shape.
+        digest: the SHA-256 that it must have.
+        file: the open file.
+        start: where it begins there, in bytes.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    digest: str
+    file: BufferedReader
+    start: int
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+    def read(self) -> NDArray[Any]:
+        """Return the array; raise FileFormatError if it is not what was written."""
+        array = np.empty(self.shape, self.dtype)
+        self.file.seek(self.start)
+        read = self.file.readinto(_bytes(array))
+        if read != array.nbytes or _digest(self.name, array) != self.digest:
+            raise self.damaged()
+        return array
+
+    def holds(self, array: NDArray[Any]) -> bool:
+        """Return whether it is equal to an array, bit for bit, without reading it."""
+        alike = (self.dtype, self.shape) == (array.dtype, array.shape)
+        return alike and _digest(self.name, np.ascontiguousarray(array)) == self.digest
+
+    def digest_as(self, name: str) -> str:
+        """Return the SHA-256 that it has under another name; checked on the way, and not kept."""
+        if name == self.name:
+            return self.digest
+        old, new = (_digest_of(each, self.dtype, self.shape) for each in (self.name, name))
+        for piece in self.pieces():
+            old.update(piece)
+            new.update(piece)
+        if old.hexdigest() != self.digest:
+            raise self.damaged()
+        return new.hexdigest()
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield its bytes."""
+        for start in range(0, self.nbytes, _PIECE):
+            self.file.seek(self.start + start)
+            yield self.file.read(min(_PIECE, self.nbytes - start))
+
+    def damaged(self) -> FileFormatError:
+        """Return the error of an array that is not what was written."""
+        return FileFormatError(
+            f"{self.file.name} was changed after it was written: the SHA-256 of {self.name} does not match"
+        )
+
+
+def save_tensors(
+    path: StrPath, tensors: Mapping[str, NDArray[Any] | Tensor | StoredArray], meta: dict[str, Any]
+) -> None:
     """Write arrays and JSON metadata to one safetensors file, atomically.
 
     Args:
         path: file to write; its folder must exist.
-        tensors: NumPy arrays or torch tensors by name. C-contiguous CPU data is written without a copy.
+        tensors: NumPy arrays, torch tensors, or arrays of an open file, by name. C-contiguous CPU data is written
+            without a copy. A stored array is copied piece by piece, and checked if it gets another name.
         meta: anything JSON can hold. :func:`load_tensors` can require a certain ``meta["kind"]``.
     """
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
-
-    arrays = {name: _as_array(value) for name, value in tensors.items()}
+    arrays = {name: value if isinstance(value, StoredArray) else _as_array(value) for name, value in tensors.items()}
     text = json.dumps(meta, sort_keys=True)
-    digests = {name: _digest(name, array) for name, array in sorted(arrays.items())}
+    digests = {
+        name: array.digest_as(name) if isinstance(array, StoredArray) else _digest(name, array)
+        for name, array in sorted(arrays.items())
+    }
     document = json.dumps({"format": FORMAT, "sha256": _joint_digest(digests, text), "arrays": digests, "meta": text})
+    order = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))  # so that all are aligned
+    header: dict[str, Any] = {"__metadata__": {_KEY: document}}
+    end = 0
+    for name in order:
+        start, end = end, end + arrays[name].nbytes
+        code = _CODES[arrays[name].dtype]
+        header[name] = {"dtype": code, "shape": list(arrays[name].shape), "data_offsets": [start, end]}
+    encoded = json.dumps(header, separators=(",", ":")).encode()
+    encoded += b" " * (-len(encoded) % 8)
     with atomic_write(path) as temporary:
         try:
-            save_file(arrays, temporary, metadata={_KEY: document})
-        except SafetensorError as error:  # raised for a full disk, for example
+            with temporary.open("wb") as file:
+                file.write(len(encoded).to_bytes(8, "little") + encoded)
+                for array in map(arrays.__getitem__, order):
+                    file.writelines(array.pieces() if isinstance(array, StoredArray) else [_bytes(array)])
+        except OSError as error:  # a full disk, for example
             raise OSError(f"could not write {path}: {error}") from error
+
+
+class OpenTensors(NamedTuple):
+    """An open file: its arrays by name, its metadata, and the SHA-256 of everything."""
+
+    arrays: dict[str, StoredArray]
+    facts: dict[str, Any]
+    sha256: str
+
+
+@contextmanager
+def open_tensors(path: StrPath, schema: Schema, *, torn: bool = False) -> Iterator[OpenTensors]:
+    """Open what :func:`save_tensors` wrote, to read or copy its arrays one by one; errors as in :func:`load_tensors`.
+
+    The arrays are those of the file as it was when it was opened, even if it is replaced.
+
+    Args:
+        path: the file.
+        schema: the schema it must match.
+        torn: whether to open a truncated file, too; the arrays that it lacks are then damaged.
+    """
+    path = check_readable(path)
+    with path.open("rb") as file:
+        try:
+            headers, starts, document = _read_header(file, torn)
+            facts = _facts(document, schema)
+            check_headers(headers, schema.expected(facts), schema.sizes(facts))
+            digests = document.get("arrays", {})
+            if digests.keys() != headers.keys() or _joint_digest(digests, document["meta"]) != document["sha256"]:
+                raise Mismatch("it was changed after it was written: its SHA-256 does not match")
+        except Mismatch as error:
+            raise _unusable(path, schema, error) from error
+        stored = {
+            name: StoredArray(name, np.dtype(dtype), shape, digests[name], file, starts[name])
+            for name, (dtype, shape) in headers.items()
+        }
+        yield OpenTensors(stored, facts, document["sha256"])
 
 
 def load_tensors(
@@ -101,38 +226,14 @@ def load_tensors(
         FileNotFoundError: there is no such file.
         FileFormatError: the file is truncated, tampered with, not ours, of a later version, or not of this schema.
     """
-    from safetensors import SafetensorError
-
     schema = schema or Schema(kind, ANY_TABLE, None)
-    path = check_readable(path)
-    for tries_left in (2, 1, 0):
-        stamp = file_stamp(path)
-        try:
-            return _loaded(path, schema, wanted)
-        except (Mismatch, SafetensorError) as error:
-            if tries_left and stamp != file_stamp(path):
-                continue  # replaced while being read: the header is from one file, the arrays from another
-            if isinstance(error, Mismatch):
-                raise FileFormatError(f"{path} is not a usable file of kind {schema.kind!r}: {error}") from error
-            raise FileFormatError(f"{path} is not a readable safetensors file, or is truncated: {error}") from error
-    raise AssertionError
-
-
-def _loaded(
-    path: Path, schema: Schema, wanted: Callable[[str], bool] | None
-) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    from safetensors import safe_open
-
-    headers, document = _read_header(path)
-    facts = _facts(document, schema)
-    expected = schema.expected(facts)
-    check_headers(headers, expected, schema.sizes(facts))
-    names = [name for name in headers if wanted is None or wanted(name)]
-    with safe_open(path, framework="numpy") as file:
-        arrays = {name: file.get_tensor(name) for name in names}
-    _check_digests(document, headers, arrays)
-    check_values(arrays, expected)
-    return arrays, facts
+    with open_tensors(path, schema) as opened:
+        arrays = {name: array.read() for name, array in opened.arrays.items() if wanted is None or wanted(name)}
+    try:
+        check_values(arrays, schema.expected(opened.facts))
+    except Mismatch as error:
+        raise _unusable(path, schema, error) from error
+    return arrays, opened.facts
 
 
 def damaged_arrays(path: StrPath, schema: Schema) -> tuple[dict[str, Any], list[str], list[str]]:
@@ -144,25 +245,15 @@ def damaged_arrays(path: StrPath, schema: Schema) -> tuple[dict[str, Any], list[
         FileNotFoundError: there is no such file.
         FileFormatError: already the header is damaged, or of another kind or version.
     """
-    path = check_readable(path)
-    try:
-        headers, document = _read_header(path)
-        facts = _facts(document, schema)
-        check_headers(headers, schema.expected(facts), schema.sizes(facts))
-        _check_digests(document, headers, {})
-    except Mismatch as error:
-        raise FileFormatError(f"{path} is not a usable file of kind {schema.kind!r}: {error}") from error
     whole, damaged = list[str](), list[str]()
-    with path.open("rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-        places = {name: entry["data_offsets"] for name, entry in json.loads(file.read(size)).items() if name in headers}
-        for name, (dtype, shape) in headers.items():
-            array = np.empty(shape, dtype)
-            file.seek(8 + size + int(places[name][0]))
-            read = file.readinto(array.reshape(-1).view(np.uint8).data)
-            right = read == array.nbytes and _digest(name, array) == document["arrays"][name]
-            (whole if right else damaged).append(name)
-    return facts, whole, damaged
+    with open_tensors(path, schema, torn=True) as opened:
+        for name, array in opened.arrays.items():
+            try:
+                array.read()
+                whole.append(name)
+            except FileFormatError:
+                damaged.append(name)
+    return opened.facts, whole, damaged
 
 
 def map_tensor(path: StrPath, schema: Schema) -> tuple[NDArray[Any], dict[str, Any], str]:
@@ -174,33 +265,21 @@ def map_tensor(path: StrPath, schema: Schema) -> tuple[NDArray[Any], dict[str, A
         FileNotFoundError: there is no such file.
         FileFormatError: the file is truncated, tampered with, not ours, of a later version, or not of this schema.
     """
-    path = check_readable(path)
-    try:
-        headers, document = _read_header(path)
-        facts = _facts(document, schema)
-        check_headers(headers, schema.expected(facts), schema.sizes(facts))
-        ((name, (dtype, shape)),) = headers.items()
-        length = int(np.prod(shape)) * np.dtype(dtype).itemsize
-        with path.open("rb") as file:
-            start = 8 + int.from_bytes(file.read(8), "little")
-        if path.stat().st_size != start + length:
-            raise Mismatch("it is truncated, or longer than its header says")
-        array: NDArray[Any] = np.memmap(path, dtype, mode="r", offset=start, shape=shape)
-        _check_digests(document, headers, {name: array})
-    except Mismatch as error:
-        raise FileFormatError(f"{path} is not a usable file of kind {schema.kind!r}: {error}") from error
-    return array, facts, document["sha256"]
+    with open_tensors(path, schema) as opened:
+        (only,) = opened.arrays.values()
+        array: NDArray[Any] = np.memmap(only.file, only.dtype, mode="r", offset=only.start, shape=only.shape)
+    if _digest(only.name, array) != only.digest:
+        raise only.damaged()
+    return array, opened.facts, opened.sha256
 
 
-def _read_header(path: Path) -> tuple[dict[str, Header], dict[str, Any]]:
-    """Read the types and shapes of the arrays in a file, and the document that describes them."""
-    with path.open("rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-        if size > min(_HEADER_BYTES, path.stat().st_size):
-            raise Mismatch("its header is longer than the file, or corrupt: is it a safetensors file?")
-        text = file.read(size)
+def _read_header(file: BufferedReader, torn: bool) -> tuple[dict[str, Header], dict[str, int], dict[str, Any]]:
+    """Return the types and shapes of the arrays in a file, where each starts, and the document about them."""
+    size, bytes_in_all = int.from_bytes(file.read(8), "little"), os.fstat(file.fileno()).st_size
+    if size > min(_HEADER_BYTES, bytes_in_all):
+        raise Mismatch("its header is longer than the file, or corrupt: is it a safetensors file?")
     try:
-        header = parse_json(text.decode())
+        header = parse_json(file.read(size).decode())
     except UnicodeDecodeError as error:
         raise Mismatch(f"its header is not text: {error}") from error
     if (
@@ -211,13 +290,25 @@ def _read_header(path: Path) -> tuple[dict[str, Header], dict[str, Any]]:
         raise Mismatch("it was not written by dsal")
     if len(header) > _ARRAYS:
         raise Mismatch(f"it has more than {_ARRAYS} arrays")
+    end, starts = 0, dict[str, int]()
     for name, entry in header.items():
         Text(500).check(name, "the name of an array")
         _ENTRY.check(entry, f"the header of {name[:80]}")
+    for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+        nbytes = math.prod(entry["shape"]) * np.dtype(_TYPES[entry["dtype"]]).itemsize
+        if entry["data_offsets"] != [end, end + nbytes]:
+            raise Mismatch(f"its header gives {name[:80]} another place than its size does")
+        starts[name], end = 8 + size + end, end + nbytes
+    if bytes_in_all != 8 + size + end and not torn:
+        raise Mismatch("it is truncated, or longer than its header says")
     Text(_HEADER_BYTES).check(about[_KEY], "its metadata")
     document = parse_json(about[_KEY])
     _DOCUMENT.check(document, "its metadata")
-    return {name: (_TYPES[entry["dtype"]], tuple(entry["shape"])) for name, entry in header.items()}, document
+    return {name: (_TYPES[entry["dtype"]], tuple(entry["shape"])) for name, entry in header.items()}, starts, document
+
+
+def _unusable(path: StrPath, schema: Schema, error: Mismatch) -> FileFormatError:
+    return FileFormatError(f"{path} is not a usable file of kind {schema.kind!r}: {error}")
 
 
 def _facts(document: dict[str, Any], schema: Schema) -> dict[str, Any]:
@@ -237,18 +328,6 @@ def _facts(document: dict[str, Any], schema: Schema) -> dict[str, Any]:
     return facts
 
 
-def _check_digests(document: dict[str, Any], names: Iterable[str], arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Raise :class:`Mismatch` if the document or one of these arrays is not what was written."""
-    digests = document.get("arrays", {})
-    valid = (
-        digests.keys() == set(names)
-        and _joint_digest(digests, document["meta"]) == document["sha256"]
-        and all(_digest(name, array) == digests[name] for name, array in arrays.items())
-    )
-    if not valid:
-        raise Mismatch("it was changed after it was written: its SHA-256 does not match")
-
-
 def _joint_digest(digests: Mapping[str, str], text: str) -> str:
     """Return the SHA-256 of the metadata and the digests of all arrays."""
     return hashlib.sha256(json.dumps([text, sorted(digests.items())]).encode()).hexdigest()
@@ -256,14 +335,23 @@ def _joint_digest(digests: Mapping[str, str], text: str) -> str:
 
 def _digest(name: str, array: NDArray[Any]) -> str:
     """Return the SHA-256 of an array's name, type, shape and bytes."""
-    digest = hashlib.sha256(f"\0{name}\0{array.dtype.str}\0{array.shape}\0".encode())
-    digest.update(array.reshape(-1).view(np.uint8).data)
+    digest = _digest_of(name, array.dtype, array.shape)
+    digest.update(_bytes(array))
     return digest.hexdigest()
+
+
+def _digest_of(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> hashlib._Hash:
+    """Return the SHA-256 of an array without its bytes, to be updated with them."""
+    return hashlib.sha256(f"\0{name}\0{dtype.str}\0{shape}\0".encode())
 
 
 def _as_array(value: NDArray[Any] | Tensor) -> NDArray[Any]:
     array = value if isinstance(value, np.ndarray) else value.detach().cpu().numpy()
     return np.ascontiguousarray(array).reshape(array.shape)  # ascontiguousarray alone would turn () into (1,)
+
+
+def _bytes(array: NDArray[Any]) -> memoryview:
+    return array.reshape(-1).view(np.uint8).data
 
 
 def flat(parts: Mapping[str, Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:

@@ -7,13 +7,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dsal.image_model.image_features import ImageFeatures
     from dsal.image_model.model import ImageModel
     from dsal.image_model.outcomes import Evaluation, Lesson, Prediction, PredictionList
-    from dsal.image_model.transformer import ImageFeatures
 
 __all__ = ["Evaluation", "ImageFeatures", "ImageModel", "Lesson", "Prediction", "PredictionList"]
 
-_MODULES = {"ImageFeatures": "dsal.image_model.transformer", "ImageModel": "dsal.image_model.model"}
+_MODULES = {"ImageFeatures": "dsal.image_model.image_features", "ImageModel": "dsal.image_model.model"}
 
 
 def __getattr__(name: str) -> Any:

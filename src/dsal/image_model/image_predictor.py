@@ -1,4 +1,8 @@
-"""Predictions about images, by a model in memory or, without PyTorch and scikit-learn, straight from its file."""
+"""Predictions about images, by a model in memory or, without PyTorch and scikit-learn, straight from its file.
+
+Suggestions are the unlabelled images worth labelling: typical of what the model is unsure of, and diverse. The rule was
+chosen among twenty by the accuracy of a model after it learned the images: see docs/photo-results.md.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dsal.base.progress import OnProgress
 from dsal.data.images.decode import ImageSource
@@ -23,8 +28,9 @@ from dsal.image_model.outcomes import THRESHOLD, Evaluation, Prediction, Predict
 from dsal.image_model.predictor import ACTIVATIONS, LightHead, Predictor, check_question
 from dsal.image_model.seen import Seen
 from dsal.image_model.sources import Images, Labelled, labelled_images, unlabelled_images
-from dsal.image_model.suggesting import most_useful
 
+_MIN_WEIGHT = 1e-6  # of an image the model is sure of: k-means needs positive weights
+_CLUSTERS, _ROWS_EACH = 20, 8  # clusters of the first suggestions: 20, or fewer if they would have fewer rows
 _WANTED = ("classifier.main.weights", "classifier.comp.weights", "classifier.expansion.", "novelty.", "usual.", "seen.")
 
 
@@ -185,3 +191,48 @@ def _path(image: ImageSource) -> Path | None:
 
 def _part(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+def most_useful(x: NDArray[np.float32], likely: NDArray[np.float64], count: int) -> list[int]:
+    """Return the rows most worth labelling, the most useful first; fewer rows are the first of more.
+
+    k-means divides the features, scaled to length 1, into 20 clusters. Rows are weighted by the model's doubt, so there
+    are many small clusters where it is unsure. From each cluster the row nearest to the centre is chosen. The cluster
+    with the largest sum of doubts comes first. Then there are twice as many clusters, of which those without a chosen
+    row give one, and so on. Where there are not that many directions, the most doubtful rows follow.
+
+    Args:
+        x: features (n, d).
+        likely: probabilities (n, c).
+        count: number of rows to return; all rows if there are not more.
+    """
+    from sklearn.cluster import KMeans
+
+    doubt = doubts(likely) + _MIN_WEIGHT
+    lengths = np.linalg.norm(x, axis=1, keepdims=True)
+    directions = x / np.where(lengths > 0, lengths, 1.0)
+    chosen, distinct = list[int](), len(np.unique(directions, axis=0))
+    clusters = min(_CLUSTERS, max(len(x) // _ROWS_EACH, 1))
+    while len(chosen) < count and clusters < distinct:  # k-means needs as many distinct rows as clusters
+        found = KMeans(clusters, n_init=1, random_state=0).fit(directions, sample_weight=doubt)
+        middles = found.transform(directions).argmin(0).tolist()  # the nearest row to each centre
+        weights = np.bincount(found.labels_, doubt, minlength=clusters)
+        taken = set(found.labels_[chosen].tolist())
+        more = [middles[cluster] for cluster in np.argsort(-weights, kind="stable").tolist() if cluster not in taken]
+        chosen += [row for row in dict.fromkeys(more) if row not in chosen]
+        clusters *= 2
+    most_doubtful = np.argsort(-doubt, kind="stable").tolist()
+    return [*dict.fromkeys([*chosen, *most_doubtful])][:count]
+
+
+def doubts(likely: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return 1 minus the margin between the two most likely classes (n,); 1 if there is only one class.
+
+    >>> doubts(np.array([[0.5, 0.5, 0.0], [0.75, 0.25, 0.0]])).tolist()
+    [1.0, 0.5]
+    """
+    if likely.shape[1] < 2:
+        return np.ones(len(likely))
+    two = np.partition(likely, -2, axis=1)[:, -2:]
+    doubt: NDArray[np.float64] = 1.0 - (two[:, 1] - two[:, 0])
+    return doubt

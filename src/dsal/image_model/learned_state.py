@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
+from copy import copy, deepcopy
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,21 +15,18 @@ from dsal.analytic.activations import name_of
 from dsal.analytic.combine import combined
 from dsal.analytic.expansion import RandomProjection
 from dsal.analytic.head import AnalyticHead
-from dsal.classifier import DSALClassifier
+from dsal.classifier import DSALClassifier, classifier_files
 from dsal.classifier.calibration import Calibration
 from dsal.classifier.labels import columns_of
-from dsal.errors import InputError, UnknownNameError
-from dsal.image_model.left_out_counts import LeftOut, added, counted, renamed, restricted
+from dsal.distributed import Team
+from dsal.errors import InputError
+from dsal.files.atomic import StrPath
 from dsal.image_model.novelty import ClassStatistics
-from dsal.image_model.novelty_reference import (
-    Expected,
-    NoveltyReference,
-    expected_distances,
-    expected_logits,
-    mean_leverage,
-)
+from dsal.image_model.novelty_reference import Expected, NoveltyReference, expected_scores, inverse_trace
+from dsal.image_model.outcomes import LeftOut, added, counted, restricted
 from dsal.image_model.predictor import ACTIVATIONS, Head, LightHead, Predictor, Single
 from dsal.image_model.seen import Seen
+from dsal.image_model.version import EXPANSION, AnyArray, Version, in_memory, state_arrays
 
 _MAX_LEFT_OUT = 2000  # rows judged leave-one-out; enough to know the accuracy to one per cent
 _SAMPLED = 20  # rows sampled per class to estimate the temperature of a merged model
@@ -79,12 +77,6 @@ class LearnedState:
         if not self.taught:
             raise InputError("the model has learned nothing yet: teach it some images first")
 
-    def check_known(self, label: str) -> None:
-        """Raise UnknownNameError if there is no such class."""
-        self.check_taught()
-        if label not in self.classes:
-            raise UnknownNameError("class", label, self.classes)
-
     def learn(self, x: Single, y: NDArray[Any], keys: Keys) -> Learned:
         """Learn a phase of features (n, d) with labels (n,) and content keys (n)."""
         known, labels = self.classes, set(y.tolist())
@@ -123,21 +115,6 @@ class LearnedState:
         self._subtract(x, old, keys, keep_compensation)
         self._renew()
 
-    def rename(self, old: str, new: str) -> None:
-        """Rename a class."""
-        self.classifier.rename_class(old, new)
-        self.seen = self.seen.renamed(old, new)
-        self.left_out = renamed(self.left_out, old, new)
-
-    def drop(self, label: str) -> None:
-        """Remove a class from the predictions."""
-        column = self.classes.index(label)
-        self.classifier.drop_class(label)
-        self.statistics = self.statistics.without_class(column)
-        self.seen = self.seen.renamed(label, None)
-        self.left_out = restricted(self.left_out, self.classes)
-        self._renew()
-
     def merge(self, other: LearnedState) -> None:
         """Add what ``other`` has learned."""
         self.classifier.merge(other.classifier)
@@ -159,6 +136,53 @@ class LearnedState:
             self.statistics.light_distance,
             self.reference,
         )
+
+    def version(self, id: str, *, learning: bool | None = None, copied: bool = True) -> Version:
+        """Return the state as a version, without the :meth:`expansion`.
+
+        Args:
+            id: of the version.
+            learning: whether to include what further learning needs; by default, if it is there.
+            copied: whether to copy the arrays, so that later changes cannot affect them.
+        """
+        if not self.taught:
+            return Version(id, "", {}, {}, {})
+        learning = self.classifier.learns_on if learning is None else learning
+        parts, meta = classifier_files.pack(self.classifier, learning)
+        arrays = {f"classifier.{name}": _array(value, copied) for name, value in parts.items()}
+        own = {name: array for name, array in arrays.items() if not name.startswith(EXPANSION)}
+        more = state_arrays(self.statistics, self.reference, self.seen, self.classes)
+        return Version(id, "", {**own, **more}, meta, deepcopy(self.left_out))
+
+    def expansion(self) -> dict[str, AnyArray]:
+        """Return the arrays that all versions of the model share; none if nothing was learned."""
+        arrays = self.classifier._learner.state(learning=False) if self.taught else {}
+        return {f"classifier.{name}": array for name, array in arrays.items() if name.startswith("expansion.")}
+
+    @classmethod
+    def of(
+        cls, version: Version, features: int, device: str | torch.device, team: Team, where: StrPath
+    ) -> LearnedState:
+        """Return the state of a version that has all arrays, the expansion too; ``where`` is for error messages."""
+        state = cls(DSALClassifier(), features)
+        state.classifier.team = team
+        classifier_files.unpack(state.classifier, version.part("classifier"), version.meta, where, device)
+        state.statistics = ClassStatistics(**version.part("novelty"))
+        state.reference = NoveltyReference.from_arrays(**version.part("usual"))
+        state.seen = Seen.from_arrays(version.part("seen"), state.classes)
+        state.left_out = deepcopy(version.left_out)
+        return state
+
+    def at(self, version: Version) -> LearnedState:
+        """Return the state of a version of the same model; if it lacks the expansion, that is the present one."""
+        classifier, features = self.classifier, self.statistics.sums.shape[1]
+        if not version.meta:
+            unfitted = DSALClassifier(**classifier.get_params(deep=False))
+            unfitted.team = classifier.team
+            return LearnedState(unfitted, features)
+        arrays = {**self.expansion(), **version.arrays}
+        whole = replace(version, arrays={name: _array(value, copied=True) for name, value in arrays.items()})
+        return LearnedState.of(whole, features, classifier.device, classifier.team, "the earlier version")
 
     def _subtract(self, x: Single, y: NDArray[Any], keys: Keys, keep_compensation: bool) -> None:
         before = self.classes
@@ -196,22 +220,18 @@ class LearnedState:
         None if no class has two images, or if the model can no longer learn. Of several processes only the first has
         the sums: the others get its answer.
         """
-        learner, counts = self.classifier._learner, self.statistics.counts
-        filled = counts > 0
-        if counts.sum() <= filled.sum() or not learner.learns_on:
+        learner = self.classifier._learner
+        if not (learner.learns_on and self.statistics.have_scatter):
             return None
         ridge = learner.ridges[0]
-        targets, weights = ridge.targets[:, filled], ridge.weights()[:, filled]
+        targets, weights = (part.T.cpu().numpy() for part in (ridge.targets, ridge.weights()))
 
         def solve(b: Double) -> Double:
-            solved: Double = ridge.solve(torch.from_numpy(b).to(weights.device)).cpu().numpy()
+            solved: Double = ridge.solve(torch.from_numpy(b).to(ridge.targets.device)).cpu().numpy()
             return solved
 
-        leverage = mean_leverage(solve, ridge.size, ridge.gamma, float(counts.sum()))
-        products, lengths = ((part.T @ weights).cpu().numpy() for part in (targets, weights))
-        logits = np.zeros((len(counts), 2))
-        logits[filled] = expected_logits(products, lengths, counts[filled], ridge.gamma, leverage)
-        return Expected(logits, expected_distances(self.statistics))
+        trace = inverse_trace(solve, ridge.size)
+        return expected_scores(targets, weights, ridge.gamma, trace, self.statistics)
 
     def _estimate_calibration(self) -> None:
         """Estimate the calibration from the sums alone.
@@ -255,3 +275,8 @@ class _TorchHead:
             if head.comp is None:
                 return main.numpy(), main.numpy()
             return main.numpy(), combined(main, head.activation(z) @ head.comp, head.compensation).numpy()
+
+
+def _array(value: AnyArray | torch.Tensor, copied: bool) -> NDArray[Any]:
+    array = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else in_memory(value)
+    return array.copy() if copied else array

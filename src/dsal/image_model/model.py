@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -12,23 +12,23 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from dsal.backbones.backbone import Backbone
-from dsal.backbones.hub import DEFAULT, as_backbone
+from dsal.backbones.backbone import Backbone, read_card
+from dsal.backbones.hub import DEFAULT, MODULE, as_backbone, stored_backbone
 from dsal.base import __version__
 from dsal.base.options import EXPANSION_SIZE
 from dsal.base.progress import OnProgress
 from dsal.classifier import DSALClassifier
 from dsal.distributed import ALONE, Team
-from dsal.errors import InputError, StaleVersionError
-from dsal.files.atomic import StrPath, keep_backup
-from dsal.image_model import model_files
+from dsal.errors import FileFormatError, InputError
+from dsal.files.atomic import StrPath
+from dsal.files.model_schema import IMAGE_MODEL
+from dsal.files.tensors import load_tensors
 from dsal.image_model.image_features import BackboneFeatures
 from dsal.image_model.image_predictor import ImagePredictor
 from dsal.image_model.learned_state import LearnedState
-from dsal.image_model.left_out_counts import LeftOut
 from dsal.image_model.novelty import ClassStatistics
 from dsal.image_model.novelty_reference import NoveltyReference
-from dsal.image_model.outcomes import THRESHOLD, Evaluation, Lesson, PredictionList
+from dsal.image_model.outcomes import THRESHOLD, Evaluation, LeftOut, Lesson, PredictionList
 from dsal.image_model.seen import Seen
 from dsal.image_model.sources import (
     Images,
@@ -39,9 +39,11 @@ from dsal.image_model.sources import (
     describe,
     labelled_images,
     listed,
+    plural,
     unlabelled_images,
 )
-from dsal.image_model.version import MAX_BYTES, Version, bounded, next_id, total_bytes
+from dsal.image_model.stored_model import StoredModel
+from dsal.image_model.version import AnyArray, Timeline, Version, in_memory, next_id, part
 
 GAMMA = 100.0
 """Ridge penalty of new image models, chosen by benchmarks/few_images.py: see docs/photo-results.md."""
@@ -64,9 +66,7 @@ class ImageModel:
 
     Attributes:
         notes: anything that a program wants to store with the model, as JSON; :meth:`forget` clears it.
-        history: the states before the last changes, newest first, for :meth:`undo`.
-        undone: the states that :meth:`redo` returns to, newest first.
-        version_id: identifies the learned state; every change sets a new one, and undo and redo return to old ones.
+        timeline: the states that :meth:`undo` and :meth:`redo` return to.
         version: version of dsal that created the model or wrote its file.
     """
 
@@ -88,9 +88,7 @@ class ImageModel:
         self.backbone = as_backbone(backbone).to(device)
         self.team = classifier.team = team
         self._learned = LearnedState(classifier, self.backbone.widths["stages"])
-        self.history: tuple[Version, ...] = ()
-        self.undone: tuple[Version, ...] = ()
-        self.version_id = next_id("", "new", self._learned)
+        self.timeline = Timeline(next_id("", "new", (), {}))
         self.notes: dict[str, Any] = {}
         self.version = __version__
 
@@ -122,6 +120,26 @@ class ImageModel:
     def seen(self) -> Seen:
         """Hashes of the learned images, with their labels."""
         return self._learned.seen
+
+    @property
+    def version_id(self) -> str:
+        """Identifies the learned state; every change sets a new one, and undo and redo return to old ones."""
+        return self.timeline.id
+
+    @property
+    def history(self) -> tuple[Version, ...]:
+        """The states before the last changes, newest first, for :meth:`undo`."""
+        return self.timeline.history
+
+    @property
+    def undone(self) -> tuple[Version, ...]:
+        """The states that :meth:`redo` returns to, newest first."""
+        return self.timeline.undone
+
+    @property
+    def history_bytes(self) -> int:
+        """Bytes that the states for undo and redo take, in memory and in the file."""
+        return self.timeline.nbytes
 
     @property
     def learns_on(self) -> bool:
@@ -177,7 +195,7 @@ class ImageModel:
         ``keys`` identify the images (:func:`~dsal.image_model.sources.content_keys`); without them, repeated images are
         not recognised.
         """
-        with self._change(f"learned {len(y)} images of {listed(sorted(set(y.tolist())))}"):
+        with self._change(f"learned {plural(len(y), 'image')} of {listed(sorted(set(y.tolist())))}"):
             learned = self._learned.learn(x, y, [None] * len(y) if keys is None else keys)
         return Lesson(len(y), learned.new_classes, learned.known_classes, (), learned.loo_accuracy)
 
@@ -211,8 +229,8 @@ class ImageModel:
     ) -> PredictionList:
         """Suggest unlabelled images worth labelling, the most useful first, with their predictions.
 
-        They are typical of what the model is unsure of, and diverse: see
-        :func:`~dsal.image_model.suggesting.most_useful`. Images that were learned before and duplicates are left out.
+        They are typical of what the model is unsure of, and diverse; fewer are the first of more. Images that were
+        learned before and duplicates are left out. See :func:`~dsal.image_model.image_predictor.most_useful`.
 
         Args:
             images: as in :meth:`predict`.
@@ -244,10 +262,9 @@ class ImageModel:
         self._check_seen(given, keys)
         found = self._features().collect(given.images, broken=broken, progress=progress)
         y = np.array(given.labels)[found.rows]
-        with self._change(f"forgot {len(y)} images of {listed(sorted(set(y.tolist())))}"):
+        with self._change(f"forgot {plural(len(y), 'image')} of {listed(sorted(set(y.tolist())))}"):
             self._learned.forget(found.x, y, [keys[row] for row in found.rows])
-        self.history, self.notes = (), {}  # they may contain traces of the images
-        self.version_id = next_id("", "forgot", self._learned)
+        self.timeline, self.notes = Timeline(self._next_id("", "forgot")), {}  # they may contain traces of the images
         return len(y)
 
     def relabel(
@@ -266,7 +283,8 @@ class ImageModel:
 
         Args:
             source: images if ``new_label`` is given; otherwise images with their right labels (see :meth:`learn`).
-                Images that were already learned under their right label do not change.
+                Images that were already learned under their right label do not change, and the labels must be classes
+                of the model.
             new_label: the right label of all images.
             keep_compensation: whether to keep using the compensation stream.
             broken: ``"stop"`` or ``"skip"``: what to do with images that cannot be read.
@@ -288,23 +306,28 @@ class ImageModel:
         if unknown and new_label is not None:
             raise InputError(f"{_subject(unknown)} never learned: learn them under the right label instead")
         rows = [row for row, labels in enumerate(learned) if labels and given.labels[row] not in labels]
+        strange = [row for row in rows if given.labels[row] not in self.classes]
+        if (
+            strange and new_label is None
+        ):  # the folder of a class that was renamed would silently bring its old name back
+            label, now = given.labels[strange[0]], learned[strange[0]][0]
+            raise InputError(
+                f"the model has no class {label!r}; it knows these images as {now!r}. If that is its new name, rename "
+                f"the folder, too; to move them to a new class, name it: --to {label!r}, in Python new_label"
+            )
         if not rows:
             return 0
         wrong = given.take(rows)
         found = self._features().collect(wrong.images, broken=broken, progress=progress)
         new = np.array(wrong.labels)[found.rows]
         old = np.array([learned[rows[row]][0] for row in found.rows])
-        with self._change(f"relabelled {len(new)} images as {listed(sorted(set(new.tolist())))}"):
+        with self._change(f"relabelled {plural(len(new), 'image')} as {listed(sorted(set(new.tolist())))}"):
             self._learned.relabel(found.x, old, new, [keys[rows[row]] for row in found.rows], keep_compensation)
         return len(new)
 
     def rename(self, old: str, new: str) -> None:
         """Rename a class. Nothing else changes."""
-        self._learned.check_known(old)
-        if check_class_name(new) in self.classes:
-            raise InputError(f"{new!r} is a class already: choose another name")
-        with self._change(f"renamed {old} to {new}"):
-            self._learned.rename(old, new)
+        self._edit(lambda now: now.renamed(old, new))
 
     def drop(self, label: str) -> None:
         """Remove a class: the model no longer predicts it, unless it is taught again.
@@ -312,11 +335,7 @@ class ImageModel:
         Its images still count as negative examples of the other classes. To remove them completely, use :meth:`forget`,
         which needs the images.
         """
-        self._learned.check_known(label)
-        if len(self.classes) == 1:
-            raise InputError(f"{label!r} is the only class and cannot be dropped: create a new model instead")
-        with self._change(f"dropped {label}"):
-            self._learned.drop(label)
+        self._edit(lambda now: now.dropped(label))
 
     def merge(self, other: ImageModel, *, again: bool = False) -> ImageModel:
         """Add what ``other`` has learned; its images are not needed. See :meth:`dsal.DSALClassifier.merge`.
@@ -345,7 +364,7 @@ class ImageModel:
                 f"both models have learned the same {shared} images, which would count twice: forget them in one of "
                 "the models, or allow it with the option 'again'"
             )
-        with self._change(f"merged {len(other.classes)} classes of another model"):
+        with self._change(f"merged {plural(len(other.classes), 'class')} of another model"):
             self._learned.merge(other._learned)
         return self
 
@@ -365,41 +384,13 @@ class ImageModel:
         Raises:
             StaleVersionError: the model is not at ``expected_version``; the error names the changes since.
         """
-        self.check_version(expected_version)
-        if not self.history:
-            raise InputError("there is nothing to undo")
-        version, *older = self.history
-        present = Version.of(self._learned, self.version_id, version.change, expansion=not version.meta)
-        self._go_to(version)
-        self.history, self.undone = tuple(older), (present.sharing([version]), *self.undone)
-        self._bound()
-        return version.change
+        self.timeline.check(expected_version)
+        return self._go_to(*self.timeline.undo(self._present(self.history)))
 
     def redo(self, expected_version: str | None = None) -> str:
         """Make the change again that :meth:`undo` undid; arguments, result and errors as there."""
-        self.check_version(expected_version)
-        if not self.undone:
-            raise InputError("there is nothing to redo: only an undo can be reverted, until the next change")
-        version, *others = self.undone
-        present = Version.of(self._learned, self.version_id, version.change)
-        self._go_to(version)
-        self.history, self.undone = (present.sharing([version]), *self.history), tuple(others)
-        self._bound()
-        return version.change
-
-    def check_version(self, expected: str | None) -> None:
-        """Raise StaleVersionError if the model is not at this version; do nothing for None."""
-        if expected is None or expected == self.version_id:
-            return
-        ids = [version.id for version in self.history]
-        since = [version.change for version in self.history[: ids.index(expected) + 1]] if expected in ids else []
-        undone = [version.change for version in self.undone if version.id == expected]
-        raise StaleVersionError(tuple(reversed(since)) + tuple(f"undone: {change}" for change in undone))
-
-    @property
-    def history_bytes(self) -> int:
-        """Bytes that the states for undo and redo take, in memory and in the file."""
-        return total_bytes((*self.history, *self.undone))
+        self.timeline.check(expected_version)
+        return self._go_to(*self.timeline.redo(self._present()))
 
     def save(self, path: StrPath, learning: bool = True) -> None:
         """Write the model to one file, atomically; with ``learning=False``, omit the state needed to learn more.
@@ -407,9 +398,21 @@ class ImageModel:
         A file that another version of dsal wrote is kept beside it, as ``NAME.bak``.
         """
         self._learned.check_taught()
-        if self.version != __version__:
-            keep_backup(path)
-        model_files.save(self, path, learning)
+        card, backbone = self.backbone.card, dict[str, AnyArray]()
+        if card.architecture != MODULE:  # of a user's own module only the fingerprint is saved
+            state = self.backbone.state_dict().items()
+            backbone = {
+                f"backbone.{name}": value.cpu().numpy() for name, value in state if not name.startswith("head.")
+            }
+        StoredModel(
+            card=asdict(card),
+            backbone_sha256=self.backbone.fingerprint(),
+            fixed={**backbone, **self._learned.expansion()},
+            present=self._learned.version(self.version_id, learning=learning, copied=False),
+            timeline=self.timeline if learning else Timeline(self.version_id),
+            notes=self.notes,
+            dsal=self.version,
+        ).write(path)
         self.version = __version__
 
     @classmethod
@@ -428,10 +431,32 @@ class ImageModel:
             device: where the backbone runs.
             team: the processes that learn together.
         """
-        return model_files.load(path, backbone, device, team)
+        arrays, facts = load_tensors(path, IMAGE_MODEL)
+        try:
+            stored = StoredModel.of({**arrays}, facts)
+            state = {name: torch.from_numpy(in_memory(value)) for name, value in part(stored.fixed, "backbone").items()}
+            opened = stored_backbone(read_card(stored.card), state, backbone)
+            if opened.fingerprint() != stored.backbone_sha256:
+                raise InputError(
+                    f"{path} was made with another backbone ({stored.card['architecture']}) and cannot be used with "
+                    "this one"
+                )
+            whole = replace(stored.present, arrays={**stored.fixed, **stored.present.arrays})
+            model = cls(opened, DSALClassifier(), device, team=team)
+            model._learned = LearnedState.of(whole, model._learned.statistics.sums.shape[1], "auto", team, path)
+        except (LookupError, TypeError, RuntimeError) as error:
+            raise FileFormatError(f"{path} is not a model that this version of dsal can read: {error!r}") from error
+        model.timeline, model.notes, model.version = stored.timeline, stored.notes, stored.dsal
+        return model
 
     def _features(self) -> BackboneFeatures:
         return BackboneFeatures(self.backbone, self.team)
+
+    def _present(self, target: Sequence[Version] = ()) -> Version:
+        """Return a copy of the state; with the expansion, if no state will have it once the first ``target`` is."""
+        present = self._learned.version(self.version_id)
+        alone = bool(target) and not target[0].meta
+        return replace(present, arrays={**self._learned.expansion(), **present.arrays}) if alone else present
 
     @contextmanager
     def _change(self, change: str) -> Iterator[None]:
@@ -439,25 +464,28 @@ class ImageModel:
 
         In distributed runs only rank 0, which holds the learned state, restores and records it.
         """
-        before = Version.of(self._learned, self.version_id, change) if self.team.leads else None
+        before = self._present() if self.team.leads else None
         try:
             yield
         except BaseException:
             if before is not None:
-                self._learned = before.restored(self._learned)
+                self._learned = self._learned.at(before)
             raise
         if before is not None:
-            self.history, self.undone = (before.sharing(self.history), *self.history), ()
-            self.version_id = next_id(self.version_id, change, self._learned)
-            self._bound()
+            self.timeline = self.timeline.followed(before, change, self._next_id(self.version_id, change))
 
-    def _go_to(self, version: Version) -> None:
-        self._learned, self.version_id = version.restored(self._learned), version.id
+    def _edit(self, edit: Callable[[Version], Version]) -> None:
+        """Make a change that needs only the arrays of the state."""
+        before = self._present()
+        after = edit(before)
+        self._learned, self.timeline = self._learned.at(after), self.timeline.followed(before, after.change, after.id)
 
-    def _bound(self) -> None:
-        """Drop the oldest states for undo, then those for redo, until all fit into the space for them."""
-        self.undone = bounded(self.undone, MAX_BYTES)
-        self.history = bounded(self.history, MAX_BYTES - total_bytes(self.undone))
+    def _go_to(self, version: Version, timeline: Timeline) -> str:
+        self._learned, self.timeline = self._learned.at(version), timeline
+        return version.change
+
+    def _next_id(self, before: str, change: str) -> str:
+        return next_id(before, change, self.classes, self.seen.arrays(self.classes))
 
     def _check_seen(self, given: LabelledImages, keys: Sequence[bytes | None]) -> None:
         """Raise InputError if an image was never learned: forgetting it would corrupt the sums."""

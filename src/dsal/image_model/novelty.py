@@ -98,6 +98,11 @@ class ClassStatistics:
         more = classes - len(self.counts)
         return ClassStatistics(np.pad(self.counts, (0, more)), np.pad(self.sums, ((0, more), (0, 0))), self.products)
 
+    @property
+    def have_scatter(self) -> bool:
+        """Whether there is scatter within classes: some class has two rows."""
+        return bool(self.counts.sum() > (self.counts > 0).sum())
+
     @cached_property
     def light_distance(self) -> RelativeDistance:
         """:attr:`relative_distance` in float32."""

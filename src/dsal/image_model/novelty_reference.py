@@ -43,20 +43,55 @@ class Expected(NamedTuple):
     distances: Matrix
 
 
-def mean_leverage(solve: Callable[[Matrix], Matrix], size: int, gamma: float, rows: float) -> float:
-    """Return the mean leverage of the learned rows, tr((G + gamma I)^-1 G) / n = (d - gamma tr (G + gamma I)^-1) / n.
-
-    The trace is estimated as the mean of v^T (G + gamma I)^-1 v over random vectors of signs (Hutchinson).
+def expected_scores(
+    targets: Matrix, weights: Matrix, gamma: float, trace: float, statistics: ClassStatistics
+) -> Expected:
+    """Return what a model expects of new images of its classes, from sums alone; some class must have two images.
 
     Args:
-        solve: returns (G + gamma I)^-1 B for B (d, m).
+        targets: Q^T (c, d) of the main stream.
+        weights: W^T (c, d).
+        gamma: the ridge penalty.
+        trace: tr (G + gamma I)^-1.
+        statistics: sums over the features of each class.
+    """
+    counts = statistics.counts
+    filled = counts > 0
+    targets, weights = targets[filled], weights[filled]
+    leverage = mean_leverage(trace, targets.shape[1], gamma, float(counts.sum()))
+    logits = np.zeros((len(counts), 2))
+    logits[filled] = expected_logits(targets @ weights.T, weights @ weights.T, counts[filled], gamma, leverage)
+    return Expected(logits, expected_distances(statistics))
+
+
+def mean_leverage(trace: float, size: int, gamma: float, rows: float) -> float:
+    """Return the mean leverage of the learned rows, tr((G + gamma I)^-1 G) / n = (d - gamma tr (G + gamma I)^-1) / n.
+
+    Args:
+        trace: tr (G + gamma I)^-1.
         size: d.
         gamma: the ridge penalty.
         rows: n.
     """
-    signs = np.random.default_rng(0).choice([-1.0, 1.0], (size, _PROBES))
-    trace = float((signs * solve(signs)).sum()) / _PROBES
     return min(max((size - gamma * trace) / rows, 0.0), 0.99)
+
+
+def inverse_trace(solve: Callable[[Matrix], Matrix], size: int) -> float:
+    """Estimate tr (G + gamma I)^-1 as the mean of v^T (G + gamma I)^-1 v over random vectors of signs (Hutchinson).
+
+    Args:
+        solve: returns (G + gamma I)^-1 B for B (d, m).
+        size: d.
+    """
+    signs = _signs(size)
+    return float((signs * solve(signs)).sum()) / _PROBES
+
+
+def packed_trace(factor: Matrix, size: int) -> float:
+    """Return :func:`inverse_trace` from the packed triangle of U, as it is in files: v^T (U^T U)^-1 v = |U^-T v|^2."""
+    from scipy.linalg.blas import dtpsv
+
+    return float(sum((dtpsv(size, factor, v, trans=1) ** 2).sum() for v in _signs(size).T)) / _PROBES
 
 
 def expected_logits(products: Matrix, lengths: Matrix, counts: Matrix, gamma: float, leverage: float) -> Matrix:
@@ -160,7 +195,7 @@ class NoveltyReference:
 
     def score(self, logits: Matrix, distances: Matrix) -> Matrix:
         """Return scores (n,), larger for more unusual images: distance and negative logit, standardised and added."""
-        logit, distance = self._standard
+        logit, distance = self.standard
         score: Matrix = DISTANCE_WEIGHT * (distances - distance[0]) / distance[1] - (logits - logit[0]) / logit[1]
         return score
 
@@ -168,22 +203,26 @@ class NoveltyReference:
         """Return the fraction of known images that look less unusual (n,), 0 to 1; NaN if there is no reference yet."""
         if not self.counts.any():
             return np.full(len(logits), np.nan)
-        share: Matrix = np.interp(self.score(logits, distances), *self._known, left=0.0, right=1.0)
+        share: Matrix = np.interp(self.score(logits, distances), *self.known, left=0.0, right=1.0)
         return share
 
     @cached_property
-    def _standard(self) -> tuple[tuple[float, float], tuple[float, float]]:
+    def standard(self) -> tuple[tuple[float, float], tuple[float, float]]:
         """Mean and standard deviation of the largest logits, and of the distances."""
         return _moments(self.counts.sum(1), _LOGITS), _moments(self.counts.sum(0), _DISTANCES)
 
     @cached_property
-    def _known(self) -> tuple[Matrix, Matrix]:
+    def known(self) -> tuple[Matrix, Matrix]:
         """Scores of the known images, ascending, and the fraction of images below each."""
         row, column = np.nonzero(self.counts)
         known = self.score(_centres(_LOGITS)[row], _centres(_DISTANCES)[column])
         order = np.argsort(known, kind="stable")
         weight = self.counts[row, column][order]
         return known[order], (np.cumsum(weight) - weight / 2) / weight.sum()
+
+
+def _signs(size: int) -> Matrix:
+    return np.random.default_rng(0).choice([-1.0, 1.0], (size, _PROBES))
 
 
 def _prior() -> Matrix:

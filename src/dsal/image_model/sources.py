@@ -138,3 +138,12 @@ def describe(image: object) -> str:
 def listed(labels: Sequence[str]) -> str:
     """Join the first class names for a message."""
     return ", ".join(labels[:5]) + (f" and {len(labels) - 5} more" if len(labels) > 5 else "")
+
+
+def plural(number: int, noun: str) -> str:
+    """Return a number and its noun for a message.
+
+    >>> plural(1, "image"), plural(2, "class")
+    ('1 image', '2 classes')
+    """
+    return f"{number} {noun}{'' if number == 1 else 'es' if noun.endswith('s') else 's'}"

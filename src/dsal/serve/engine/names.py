@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from functools import lru_cache
 from pathlib import Path
@@ -12,7 +11,7 @@ from dsal.image_model.sources import check_class_name
 
 SUFFIX = ".dsal"
 MOST_CHARACTERS = 64
-_MODEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ._-]{0,62}[A-Za-z0-9_-])?")
+_MOST_BYTES = 255 - 2 * len(SUFFIX)  # of file names, on most systems
 _RESERVED = {"CON", "PRN", "AUX", "NUL", *(f"{port}{n}" for port in ("COM", "LPT") for n in range(1, 10))}
 
 
@@ -22,18 +21,26 @@ def model_path(folder: Path, name: str) -> Path:
 
     >>> model_path(Path("models"), "My cups").name
     'My cups.dsal'
+    >>> model_path(Path("models"), "قطط").name == "قطط.dsal"
+    True
     >>> model_path(Path("models"), "../secret")
     Traceback (most recent call last):
         ...
-    dsal.errors.InputError: a model's name must be 1 to 64 letters (a-z), digits, spaces, '-', '_' or '.', start \
-with a letter or digit, and not end with a space or '.'; got '../secret'
+    dsal.errors.InputError: a model's name may have letters, digits, spaces, '-', '_' and '.', must start with a \
+letter or digit, and must not end with a space or '.'; got '../secret'
     """
+    name = unicodedata.normalize("NFC", name)
     if _is_reserved(name):
         raise InputError(f"{name[:80]!r} cannot be a model's name: on Windows it is the name of a device")
-    if not _MODEL.fullmatch(name):
+    if len(name) > MOST_CHARACTERS or len(name.encode(errors="replace")) > _MOST_BYTES:
         raise InputError(
-            "a model's name must be 1 to 64 letters (a-z), digits, spaces, '-', '_' or '.', start with a letter or "
-            f"digit, and not end with a space or '.'; got {name[:80]!r}"
+            f"a model's name must have at most {MOST_CHARACTERS} characters and {_MOST_BYTES} bytes in UTF-8, got "
+            f"{len(name)} characters and {len(name.encode(errors='replace'))} bytes"
+        )
+    if not _is_spelled(name):
+        raise InputError(
+            "a model's name may have letters, digits, spaces, '-', '_' and '.', must start with a letter or digit, and "
+            f"must not end with a space or '.'; got {name[:80]!r}"
         )
     return folder / f"{name}{SUFFIX}"
 
@@ -41,7 +48,20 @@ with a letter or digit, and not end with a space or '.'; got '../secret'
 def model_names(folder: Path) -> list[str]:
     """Return the names of the models in a folder, sorted; files with invalid names are ignored."""
     names = [path.name.removesuffix(SUFFIX) for path in folder.glob(f"*{SUFFIX}") if path.is_file()]
-    return sorted((name for name in names if _MODEL.fullmatch(name) and not _is_reserved(name)), key=str.lower)
+    return sorted((name for name in names if _is_valid(folder, name)), key=str.lower)
+
+
+def _is_valid(folder: Path, name: str) -> bool:
+    try:
+        return model_path(folder, name).name == f"{name}{SUFFIX}"
+    except InputError:
+        return False
+
+
+def _is_spelled(name: str) -> bool:
+    """Return whether all characters are letters (with their marks) and digits of any script, or one of " ._-"."""
+    kinds = ["" if character in " ._-" else unicodedata.category(character)[0] for character in name]
+    return bool(name) and kinds[0] in ("L", "N") and name[-1] not in " ." and set(kinds) <= {"", "L", "M", "N"}
 
 
 def _is_reserved(name: str) -> bool:

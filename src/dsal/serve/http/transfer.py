@@ -13,6 +13,7 @@ from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request, Response
 from starlette.responses import StreamingResponse
@@ -133,6 +134,10 @@ def _opened(folder: Path, name: str) -> FileIO:
     return file
 
 
+def _parameter(filename: str) -> str:
+    return f'filename="{filename}"' if filename.isascii() else f"filename*=UTF-8''{quote(filename)}"
+
+
 def _streamed(file: FileIO, filename: str) -> StreamingResponse:
     async def pieces() -> AsyncIterator[bytes]:
         with file:
@@ -141,6 +146,6 @@ def _streamed(file: FileIO, filename: str) -> StreamingResponse:
 
     headers = {
         "Content-Length": str(os.fstat(file.fileno()).st_size),
-        "Content-Disposition": f'attachment; filename="{filename}"',
+        "Content-Disposition": "attachment; " + _parameter(filename),
     }
     return StreamingResponse(pieces(), media_type="application/octet-stream", headers=headers)
