@@ -49,7 +49,7 @@ def to_onnx(backbone: Backbone) -> bytes:
         tensor.data = tensor.data.contiguous()
     card = backbone.card
     images = torch.zeros(2, card.in_channels, card.size, card.size, dtype=torch.uint8)
-    with torch.no_grad(), _quiet():
+    with torch.no_grad(), quiet():
         program = torch.export.export(graph, (images,), dynamic_shapes=({0: torch.export.Dim("n", min=1)},))
         exported = torch.onnx.export(program, input_names=["images"], output_names=["features"], verbose=False)
     if exported is None:
@@ -181,8 +181,8 @@ def _session(content: bytes) -> Any:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence the exporter's notes about missing packages."""
+def quiet() -> Iterator[None]:
+    """Silence the exporter's notes about missing packages, and warnings about the code of other packages."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
