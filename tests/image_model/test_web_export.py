@@ -101,13 +101,13 @@ def test_the_zip_and_its_example_in_python(model: ImageModel, album: Path, tmp_p
 
 
 def check(answers: list[dict[str, Any]], model: ImageModel, photos: list[Path]) -> None:
-    """Labels are those of the model, unknown ones too; scores and novelty are within 0.001."""
+    """Labels are those of the model, unknown ones too; scores are within 0.001, novelty within 0.01."""
     expected = model.predict(photos)
     assert len(answers) == len(expected)
     for answer, right in zip(answers, expected, strict=True):
         assert abs(answer["score"] - right.score) < 1e-3
-        assert abs(answer["novelty"] - right.novelty) < 1e-3
-        if abs(right.novelty - 0.95) > 1e-3:
+        assert abs(answer["novelty"] - right.novelty) < 0.01
+        if abs(right.novelty - 0.95) > 0.01:
             assert answer["label"] == ("unknown" if right.novel else right.label)
 
 

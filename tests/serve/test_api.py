@@ -230,5 +230,5 @@ def test_names_that_cannot_be_files(client: TestClient) -> None:
         ("m.", "must not end with a space or '.'"),
     ):
         answer = client.get(f"/api/models/{quote(name)}/info")
-        assert answer.status_code == 400
-        assert reason in answer.text
+        assert answer.status_code == 422
+        assert reason in answer.json()["error"]

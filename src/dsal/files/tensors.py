@@ -300,7 +300,7 @@ def _read_header(file: BufferedReader, torn: bool) -> tuple[dict[str, Header], d
             raise Mismatch(f"its header gives {name[:80]} another place than its size does")
         starts[name], end = 8 + size + end, end + nbytes
     if bytes_in_all != 8 + size + end and not torn:
-        raise Mismatch("it is truncated, or longer than its header says")
+        raise FileFormatError(f"{file.name} is not a readable safetensors file, or is truncated")
     Text(_HEADER_BYTES).check(about[_KEY], "its metadata")
     document = parse_json(about[_KEY])
     _DOCUMENT.check(document, "its metadata")

@@ -30,7 +30,7 @@ from dsal.image_model.seen import Seen
 from dsal.image_model.sources import Images, Labelled, labelled_images, unlabelled_images
 
 _MIN_WEIGHT = 1e-6  # of an image the model is sure of: k-means needs positive weights
-_CLUSTERS, _ROWS_EACH = 20, 8  # clusters of the first suggestions: 20, or fewer if they would have fewer rows
+_CLUSTERS, _ROWS_EACH = 20, 12  # clusters of the first suggestions: 20, or fewer if they would have fewer rows
 _WANTED = ("classifier.main.weights", "classifier.comp.weights", "classifier.expansion.", "novelty.", "usual.", "seen.")
 
 

@@ -117,7 +117,7 @@ def api_routes(service: Service, bodies: Bodies) -> APIRouter:
         name: str, key: str | None, match: str | None, what: str, action: Callable[[ImageModel], str]
     ) -> schemas.Changed:
         def checked(model: ImageModel) -> Outcome:
-            model.check_version(match)
+            model.timeline.check(match)
             return {"changed": action(model)}
 
         return schemas.Changed(**await service.change(name, key, what, checked))
