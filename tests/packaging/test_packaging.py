@@ -121,6 +121,17 @@ def test_the_citation_has_this_version() -> None:
     assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 
 
+def test_every_adapter_is_tested_with_the_real_program() -> None:
+    """The scheduled workflow has an environment for each slow test of an adapter, with extras that exist."""
+    rows = re.findall(
+        r"- { test: (\w+), extras: \"?([\w,]+)", (ROOT / ".github/workflows/slow.yml").read_text(encoding="utf-8")
+    )
+    slow = [path for path in (ROOT / "tests/integrations").glob("test_*.py") if "mark.slow" in path.read_text("utf-8")]
+    assert {test for test, _ in rows} == {path.stem.removeprefix("test_") for path in slow}
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    assert {extra for _, extras in rows for extra in extras.split(",")} <= known.keys()
+
+
 @pytest.mark.slow
 def test_the_steps_of_the_image_as_a_script(tmp_path: Path) -> None:
     """Copy what the build would copy, install, start the entry point, and run the health check."""
