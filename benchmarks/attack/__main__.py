@@ -13,6 +13,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("part", choices=("hostile", "kills", "mutations", "many"))
     parser.add_argument("--fraction", type=float, default=1.0, help="of the requests, kills, files or models")
+    parser.add_argument("--minutes", type=float, default=1e6, help="stop kills, mutations or many after this time")
     parser.add_argument("--memory", default="2GB", help="budget of the server, for hostile and many")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/attack.json"))
     options = parser.parse_args()
@@ -27,15 +28,15 @@ def main() -> None:
     elif options.part == "kills":
         from benchmarks.attack.kills import kills
 
-        found = kills(of(200), of(100))
+        found = kills(of(200), of(100), 60 * options.minutes)
     elif options.part == "mutations":
         from benchmarks.attack.mutations import mutations
 
-        found = mutations(of(10_000), graphs=of(300))
+        found = mutations(of(10_000), 60 * options.minutes)
     else:
         from benchmarks.attack.many import many
 
-        found = many(of(1000), options.memory)
+        found = many(of(1000), options.memory, 60 * options.minutes)
     record(options.out, options.part, found)
 
 

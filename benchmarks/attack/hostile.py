@@ -166,7 +166,9 @@ def hostile(requests: int, memory: str, alone: float = 60) -> dict[str, Any]:
         found["p99_ratio"] = round(found["beside"]["p99_ms"] / found["alone"]["p99_ms"], 2)
         counts = sum(ImageModel.load(models / "lessons.dsal").counts.values())
         found["images_learned"], found["images_acknowledged"] = counts, taught["images"]
-        found["models_left"] = sorted(path.name for path in models.glob("[!.]*.dsal"))
+        found["models_left"] = sorted(
+            path.name for path in models.glob("[!.]*.dsal") if path.is_file() and not path.is_symlink()
+        )
     return found
 
 

@@ -35,7 +35,10 @@ GRACE = 10.0
 def small_backbone(path: Path) -> Path:
     """Write a small untrained network."""
     torch.manual_seed(0)
-    card = Card("resnet32", None, None, "natural", in_channels=1, size=28, mean=(0.5,), std=(0.5,))
+    card = Card(
+        architecture="resnet32", dataset=None, seen_classes=None, class_order="natural", in_channels=1, size=28,
+        mean=(0.5,), std=(0.5,),
+    )  # fmt: skip
     save_backbone(path, channels_last(Backbone(card)).eval())
     return path
 
@@ -125,8 +128,8 @@ def taught(path: Path) -> tuple[int, set[str]]:
     return sum(model.counts.values()), {entry["key"] for entry in model.notes[KEYS]}
 
 
-def kills(killed: int, terminated: int) -> dict[str, Any]:
-    """End the server at random moments, and compare its model file with what was acknowledged."""
+def kills(killed: int, terminated: int, most_seconds: float) -> dict[str, Any]:
+    """End the server at random moments, and compare its model file with what was acknowledged; stop after a time."""
     rng = random.Random(0)
     signals = [signal.SIGKILL] * killed + [signal.SIGTERM] * terminated
     rng.shuffle(signals)
@@ -156,6 +159,8 @@ def kills(killed: int, terminated: int) -> dict[str, Any]:
             for thread in threads:
                 thread.start()
             for sig in signals:
+                if time.monotonic() > began + most_seconds:
+                    break
                 before, until = len(teacher.acknowledged), time.monotonic() + 120
                 while len(teacher.acknowledged) == before and time.monotonic() < until:
                     time.sleep(0.005)
@@ -184,7 +189,7 @@ def kills(killed: int, terminated: int) -> dict[str, Any]:
         leftovers = sorted(each.name for each in models.iterdir() if each.name not in ("m.dsal", ".audit.jsonl"))
     return {
         "conditions": conditions_before, "seconds": round(time.monotonic() - began),
-        "killed": killed, "terminated": terminated, "lessons_acknowledged": len(teacher.acknowledged),
+        "killed": len(seconds["SIGKILL"]), "terminated": len(seconds["SIGTERM"]), "lessons_acknowledged": len(teacher.acknowledged),
         "lessons_lost": lost, "lessons_doubled": doubled, "false_denials": false_denials,
         "images_in_the_end": [images, IMAGES * len(teacher.acknowledged)],
         "answers": dict(teacher.answers.most_common()), "grace": GRACE,

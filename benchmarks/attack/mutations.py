@@ -59,12 +59,10 @@ def break_graph(path: Path, random: np.random.Generator) -> None:
     save_tensors(path, {name: np.asarray(array) for name, array in arrays.items()}, facts)
 
 
-def mutations(count: int, graphs: int) -> dict[str, Any]:
+def mutations(most: int, most_seconds: float) -> dict[str, Any]:
     """Upload damaged files to a server that accepts foreign graphs; ask and delete what it has accepted.
 
-    Args:
-        count: number of files.
-        graphs: how many of them have a damaged graph, for which a process is started.
+    In one of thirty the graph itself is damaged, and a process is started to try it.
     """
     random, answers = np.random.default_rng(0), Counter[str]()
     slowest, wrong, seconds = "", list[str](), list[float]()
@@ -82,8 +80,10 @@ def mutations(count: int, graphs: int) -> dict[str, Any]:
                 client.post("/api/models/warm/predict", files=files([picture(0)])).raise_for_status()
                 client.delete("/api/models/warm").raise_for_status()
             with Watch(server) as watch:
-                for number in range(count):
-                    kind = "graph inside" if number < graphs else ("network", "graph")[number % 2]
+                for number in range(most):
+                    if time.monotonic() > began + most_seconds:
+                        break
+                    kind = "graph inside" if number % 30 == 0 else ("network", "graph")[number % 2]
                     work.write_bytes(contents["network" if kind == "network" else "graph"])
                     try:
                         done = _break(work, kind, random)
@@ -105,7 +105,7 @@ def mutations(count: int, graphs: int) -> dict[str, Any]:
                     if any(status >= 500 for status in statuses):
                         wrong.append(f"{kind}: {done}: {statuses} {answer.text[:200]}")
     return {
-        "conditions": before, "seconds": round(time.monotonic() - began), "files": count, "answers": dict(answers),
+        "conditions": before, "seconds": round(time.monotonic() - began), "files": len(seconds), "answers": dict(answers),
         **watch.found(), "grown_mb": round(watch.largest - watch.start), "p99_ms": milliseconds(seconds, 99),
         "slowest_ms": milliseconds(seconds, 100), "slowest": slowest, "status_5xx": wrong,
     }  # fmt: skip
