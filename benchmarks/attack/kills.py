@@ -189,7 +189,8 @@ def kills(killed: int, terminated: int, most_seconds: float) -> dict[str, Any]:
         leftovers = sorted(each.name for each in models.iterdir() if each.name not in ("m.dsal", ".audit.jsonl"))
     return {
         "conditions": conditions_before, "seconds": round(time.monotonic() - began),
-        "killed": len(seconds["SIGKILL"]), "terminated": len(seconds["SIGTERM"]), "lessons_acknowledged": len(teacher.acknowledged),
+        "killed": len(seconds["SIGKILL"]), "terminated": len(seconds["SIGTERM"]),
+        "lessons_acknowledged": len(teacher.acknowledged),
         "lessons_lost": lost, "lessons_doubled": doubled, "false_denials": false_denials,
         "images_in_the_end": [images, IMAGES * len(teacher.acknowledged)],
         "answers": dict(teacher.answers.most_common()), "grace": GRACE,

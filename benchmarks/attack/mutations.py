@@ -105,7 +105,8 @@ def mutations(most: int, most_seconds: float) -> dict[str, Any]:
                     if any(status >= 500 for status in statuses):
                         wrong.append(f"{kind}: {done}: {statuses} {answer.text[:200]}")
     return {
-        "conditions": before, "seconds": round(time.monotonic() - began), "files": len(seconds), "answers": dict(answers),
+        "conditions": before, "seconds": round(time.monotonic() - began), "files": len(seconds),
+        "answers": dict(answers),
         **watch.found(), "grown_mb": round(watch.largest - watch.start), "p99_ms": milliseconds(seconds, 99),
         "slowest_ms": milliseconds(seconds, 100), "slowest": slowest, "status_5xx": wrong,
     }  # fmt: skip
