@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections import Counter
@@ -64,6 +65,7 @@ def mutations(most: int, most_seconds: float) -> dict[str, Any]:
 
     In one of thirty the graph itself is damaged, and a process is started to try it.
     """
+    os.environ["DSAL_ONNX"] = "0"  # converting networks would take all the time
     random, answers = np.random.default_rng(0), Counter[str]()
     slowest, wrong, seconds = "", list[str](), list[float]()
     before, began = conditions(), time.monotonic()

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from dsal.backbones import Backbone, channels_last, load_backbone
 from dsal.files.lock import model_lock
 from dsal.image_model import ImageModel
 from dsal.serve import Settings, create_app
+from dsal.serve.engine.extractor import Extractor
 from dsal.serve.engine.library import Library
 from dsal.serve.engine.runner import Runner
 from dsal.serve.engine.snapshots import Shelf, Snapshot
@@ -228,6 +230,31 @@ def test_backbones_leave_with_their_models(client: TestClient, album: Path, sett
     assert len(service.library._extractors) == 1
     assert client.delete("/api/models/one").status_code == 200
     assert len(service.library._extractors) == 0
+
+
+def test_backbones_are_converted_one_at_a_time(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever uploads many models with networks of their own occupies one core, and no memory once they are gone."""
+    gate, converted, at_once = threading.Event(), list[int](), threading.Lock()
+
+    def convert(backbone: Backbone, pixels: int) -> None:
+        if pixels:
+            assert at_once.acquire(blocking=False)
+            converted.append(id(backbone))
+            gate.wait(10)
+            at_once.release()
+
+    monkeypatch.setattr("dsal.serve.engine.extractor.graph_of", convert)
+    first = Extractor(load_backbone(settings["backbone"]))
+    while not converted:
+        time.sleep(0.01)
+    gone, last = (Extractor(load_backbone(settings["backbone"])) for _ in range(2))
+    there = weakref.ref(gone)
+    del gone
+    assert there() is None, "though its conversion was asked for"
+    gate.set()
+    first.prepare()
+    last.prepare()
+    assert converted == [id(first.backbone), id(last.backbone)]
 
 
 def test_downloads_are_files_of_the_folder(client: TestClient, settings: dict[str, Any]) -> None:

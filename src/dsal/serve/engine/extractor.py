@@ -6,6 +6,7 @@ ONNX Runtime runs the backbone if it is available; predictions use PyTorch until
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -19,6 +20,8 @@ from dsal.errors import FileFormatError
 from dsal.image_model.graph import WORTH_CONVERTING, Graph, graph_of
 from dsal.serve.http_errors import Refusal
 
+_CONVERTING = threading.Lock()
+
 
 class Extractor:
     """A backbone, shared by all models that use it; converted to ONNX once, in its own thread, and cached."""
@@ -26,7 +29,9 @@ class Extractor:
     def __init__(self, backbone: Backbone) -> None:
         self.backbone, self.card = backbone, backbone.card
         self._graph: Graph | None = graph_of(backbone, pixels=0)  # if it was converted before
-        self._conversion = threading.Thread(target=self._convert, name="dsal-convert", daemon=True)
+        self._conversion = threading.Thread(
+            target=_convert, args=(weakref.ref(self),), name="dsal-convert", daemon=True
+        )
         if self._graph is None:
             self._conversion.start()
 
@@ -46,8 +51,13 @@ class Extractor:
         if self._conversion.ident is not None:
             self._conversion.join()
 
-    def _convert(self) -> None:
-        self._graph = graph_of(self.backbone, WORTH_CONVERTING)
+
+def _convert(wanted: weakref.ref[Extractor]) -> None:
+    """Convert the backbone of an extractor, one at a time, unless nobody needs it any more."""
+    with _CONVERTING:
+        extractor = wanted()
+        if extractor is not None:
+            extractor._graph = graph_of(extractor.backbone, WORTH_CONVERTING)
 
 
 @dataclass(eq=False)

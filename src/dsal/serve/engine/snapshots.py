@@ -75,12 +75,11 @@ class Shelf:
         return len({name for _, name in list(self._held)})
 
     def get(self, kind: type[T], name: str) -> tuple[Stamp, T] | tuple[None, None]:
-        """Return what is held of a model, and the stamp of the file it was made from."""
-        with self._changed:
-            found = self._held.pop((kind, name), None)
-            if found is None:
-                return None, None
-            self._held[kind, name] = found
+        """Return what is held of a model, and the stamp of the file it was made from; never block the event loop."""
+        found = self._held.pop((kind, name), None)
+        if found is None:
+            return None, None
+        self._held[kind, name] = found
         return found[0], cast(T, found[1])
 
     def put(self, name: str, stamp: Stamp, thing: Snapshot | ImageModel) -> None:
@@ -146,7 +145,8 @@ class Shelf:
                 self._changed.notify_all()
 
     def _evict(self) -> None:
-        del self._held[next(iter(self._held))]
+        for oldest in list(self._held)[:1]:
+            self._held.pop(oldest, None)
 
 
 def facts(model: ImageModel) -> dict[str, Any]:

@@ -53,8 +53,12 @@ def transfer_routes(service: Service, bodies: Bodies) -> APIRouter:
         uploads += 1
         try:
             with target.open("wb") as file:
+                part = bytearray()
                 async for piece in request.stream():
-                    file.write(piece)
+                    part += piece
+                    if len(part) >= MEGABYTE or not piece:  # the last piece is empty
+                        await asyncio.to_thread(file.write, part)
+                        part = bytearray()
                 file.flush()
                 await asyncio.to_thread(os.fsync, file.fileno())
             try:
@@ -66,7 +70,7 @@ def transfer_routes(service: Service, bodies: Bodies) -> APIRouter:
                 raise Refusal(422, str(error).replace(str(target), "the file")) from error
         finally:
             uploads -= 1
-            target.unlink(missing_ok=True)
+            await asyncio.to_thread(target.unlink, missing_ok=True)  # of a large file, this takes its time
         return schemas.Changed(changed=f"added {name!r}")
 
     @router.delete("/{name}")
