@@ -28,7 +28,7 @@ def attack_section(path: Path, soak: Path) -> str:
 
 def _hostile(of: dict[str, Any]) -> list[tuple[str, ...]]:
     alone, beside = of["alone"], of["beside"]
-    what = f"{of['requests']:,} hostile requests from 16 clients beside 16 honest ones, {beside['seconds']} s"
+    what = f"{of['requests']:,} hostile requests from 16 clients beside 16 honest ones, {_time(beside['seconds'], of)}"
     return [
         (what, f"memory below {of['memory']} + 20%", f"{beside['resident_mb']['largest']:,} MB at most"),
         ("", "alive within 250 ms", f"99 of 100 within {beside['live']['p99_ms']:.0f} ms, all within "
@@ -43,8 +43,8 @@ def _hostile(of: dict[str, Any]) -> list[tuple[str, ...]]:
 
 
 def _kills(of: dict[str, Any]) -> list[tuple[str, ...]]:
-    what = f"{of['killed']} kill -9 and {of['terminated']} SIGTERM at random moments, {of['seconds']} s"
-    slowest = max(times["slowest_ms"] for times in of["exit_ms"].values()) / 1000
+    what = f"{of['killed']} kill -9 and {of['terminated']} SIGTERM at random moments, {_time(of['seconds'], of)}"
+    slowest = max(times["slowest"] for times in of["exit_ms"].values()) / 1000
     return [
         (what, "no acknowledged lesson lost or doubled",
          f"{of['lessons_lost']} lost, {of['lessons_doubled']} doubled of {of['lessons_acknowledged']:,}"),
@@ -55,7 +55,7 @@ def _kills(of: dict[str, Any]) -> list[tuple[str, ...]]:
 
 def _mutations(of: dict[str, Any]) -> list[tuple[str, ...]]:
     accepted = sum(count for name, count in of["answers"].items() if name.endswith("201"))
-    what = f"{of['files']:,} damaged model files uploaded, {accepted:,} of them still valid, {of['seconds']} s"
+    what = f"{of['files']:,} damaged model files uploaded, {accepted:,} of them still valid, {_time(of['seconds'], of)}"
     return [
         (what, "none takes 10 s", f"{of['slowest_ms'] / 1000:.1f} s at most"),
         ("", "growth below 200 MB", f"{of['grown_mb']} MB"),
@@ -66,7 +66,7 @@ def _mutations(of: dict[str, Any]) -> list[tuple[str, ...]]:
 def _many(of: dict[str, Any]) -> list[tuple[str, ...]]:
     what = (
         f"{of['models']:,} models of {of['megabytes_each']:g} MB ({of['distinct_files']} different files) listed and "
-        f"used in turn, {of['seconds']} s"
+        f"used in turn, {_time(of['seconds'], of)}"
     )
     held = of["resident_mb_every_100"]
     return [
@@ -75,6 +75,10 @@ def _many(of: dict[str, Any]) -> list[tuple[str, ...]]:
         ("", "every answer right", f"{of['wrong']} wrong; list {of['list_ms'] / 1000:.1f} s, first use "
          f"{of['first_use_ms'] / 1000:.1f} s"),
     ]  # fmt: skip
+
+
+def _time(seconds: float, of: dict[str, Any]) -> str:
+    return f"{seconds / 60:.0f} min at a load average of {of['conditions']['load_before']:.0f}"
 
 
 def _soaked(of: dict[str, Any]) -> str:

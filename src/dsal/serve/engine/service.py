@@ -120,7 +120,7 @@ class Service:
         self, name: str, key: str | None, images: Sequence[bytes], labels: Sequence[str], skip_broken: bool
     ) -> Outcome:
         """Teach a model; when this returns, the lesson is on disk."""
-        digest = _digest(*labels, *images, b"skip" if skip_broken else b"stop")
+        digest = await asyncio.to_thread(_digest, *labels, *images, b"skip" if skip_broken else b"stop")
         if len(self.lessons) >= self.settings.max_lessons:
             raise Refusal(429, f"{len(self.lessons)} lessons are already waiting: try again later")
         handle = name, key or f"#{digest}{time.monotonic_ns()}"

@@ -120,6 +120,8 @@ class Shelf:
     def room(self, needed: int, purpose: str) -> Iterator[None]:
         """Promise memory to the block: others leave the shelf for it, or it waits until they need less.
 
+        Whoever needs at most half of the memory gets it in the end, since an empty server takes some, too.
+
         Raises:
             MemoryNeededError: there is not that much.
         """
@@ -131,6 +133,8 @@ class Shelf:
                     self._evict()
                     if not self._held:
                         gc.collect()
+                elif not self._promised and needed <= self.share:
+                    break  # one at a time goes on, whatever the process itself takes
                 elif not self._promised or not self._changed.wait(until - time.monotonic()):
                     raise MemoryNeededError(
                         f"{purpose} takes {needed / 1e9:.2f} GB, more than the server has left: try again later, or "
