@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.datasets import load_digits
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -264,6 +265,13 @@ def test_merged_is_pooled_in_the_main_stream(rows: Rows) -> None:
     np.testing.assert_allclose(left.logits(rows.new)[:, order], pooled.logits(rows.new), atol=1e-9)
     assert np.array_equal(right.logits(rows.new), before)
     left.partial_fit(*rows.phase(3, 5))  # and goes on
+
+
+def test_only_fitted_models_merge(rows: Rows) -> None:
+    fitted, unfitted = DSALClassifier(expansion_size=16).fit(*rows.phase(0, 3)), DSALClassifier(expansion_size=16)
+    for one, other in ((fitted, unfitted), (unfitted, fitted)):
+        with pytest.raises(NotFittedError):
+            one.merge(other)
 
 
 def test_only_like_models_merge(rows: Rows) -> None:

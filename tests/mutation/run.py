@@ -38,7 +38,7 @@ else:
 ROOT = Path(__file__).parents[2]
 TRAINED = ("pass", "il2a", "ssre", "given", "loss_of_a", "without_di", "without_re", "of_every", "boosted_n", "old_net")
 """Parts of the names of tests that train a network, which takes seconds."""
-_MERGED = ("-k", "merge or everything or twice")
+_MERGED = ("-k", "merge or everything or twice or another_backbone")
 TARGETS: dict[str, tuple[str, ...]] = {
     "protocol/metrics": ("tests/protocol/test_metrics.py",),
     "image_model/novelty": ("tests/image_model/test_novelty.py",),
@@ -63,7 +63,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "image_model/seen": ("tests/image_model/test_merging.py", "-k", "record or lesson"),
     "image_model/outcomes": ("tests/image_model/test_merging.py", "-k", "counts_of_answers"),
     "image_model/learned_state": ("tests/image_model/test_merging.py", *_MERGED),
-    "image_model/model": ("tests/image_model/test_merging.py", *_MERGED),
+    "image_model/model": ("tests/image_model/test_merging.py", "tests/image_model/test_model.py", *_MERGED),
     "classifier/estimator": ("tests/classifier/test_classifier.py", "tests/classifier/test_operators.py"),
     "files/atomic": ("tests/files/test_atomic.py", "tests/files/test_tensors.py", "-k", "not killed"),
     "files/lock": ("tests/files/test_lock.py",),
