@@ -3,7 +3,8 @@
     python -m benchmarks.equal_memory --out FOLDER    # run what is missing, then write results/equal-memory.json
 
 Every run is `dsal run` on the embedded CIFAR-100 features with the paper's gamma and C. DS-AL keeps two triangles, the
-others one, so at equal bytes theirs is wider. A run that exists in FOLDER is not repeated.
+others one, so at equal bytes theirs is wider. A run that exists in FOLDER is not repeated, and results of other widths
+stay.
 """
 
 from __future__ import annotations
@@ -71,12 +72,15 @@ def main() -> None:
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--methods", default="acil")
     asked = parser.parse_args()
-    runs = []
+    done = json.loads(RESULTS.read_text(encoding="utf-8"))["runs"] if RESULTS.exists() else []
+    groups = {one["group"]: [other for other in done if other["group"] == one["group"]] for one in done}
     for width in map(int, asked.widths.split(",")):
         ours = run(asked.out, "ds-al", width, asked.phases, asked.seeds)
         wider = width_of(ours["stored_bytes"])
         others = [(method, size) for method in asked.methods.split(",") for size in (width, wider)]
-        runs += [ours, *(run(asked.out, method, size, asked.phases, asked.seeds) for method, size in others)]
+        new = [ours, *(run(asked.out, method, size, asked.phases, asked.seeds) for method, size in others)]
+        groups[width] = [{"group": width, **one} for one in new]
+        runs = [one for _, group in sorted(groups.items()) for one in group]
         RESULTS.write_text(json.dumps({"schema": 1, "runs": runs}, indent=1) + "\n", encoding="utf-8")
     print(table(runs))
 
