@@ -66,8 +66,9 @@ def test_the_whole_loss_by_hand() -> None:
 
 def test_the_centres_of_a_class_are_those_of_one_clustering_and_repeat_in_turn() -> None:
     rows = torch.from_numpy(RANDOM.standard_normal((60, 3))).float()
-    expected = KMeans(8, n_init=1, random_state=3).fit(rows.numpy()).cluster_centers_
-    np.testing.assert_allclose(_centres(rows, 8, 3), expected, rtol=1e-6)
+    for seed in range(6):  # the better one of two clusterings would often be the second
+        expected = KMeans(8, n_init=1, random_state=seed).fit(rows.numpy()).cluster_centers_
+        np.testing.assert_allclose(_centres(rows, 8, seed), expected, rtol=1e-6)
     few = _centres(rows[:2], 5, 0)
     np.testing.assert_array_equal(few, few[:2][[0, 1, 0, 1, 0]])
     np.testing.assert_allclose(np.sort(few[:2], axis=0), np.sort(rows[:2], axis=0), rtol=1e-6)
