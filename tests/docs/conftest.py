@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -13,10 +12,9 @@ from PIL import Image
 def photos(tmp_path: Path, album: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What pages take for granted in the current folder: ``animals``, ``new-this-week``, ``inbox``, ``photo.jpg``."""
     monkeypatch.chdir(tmp_path)
-    for folder, group in (("animals", "first"), ("new-this-week", "second")):
+    for folder, group in (("animals", "first"), ("new-this-week", "second"), ("inbox", "unseen")):
         for path in sorted((album / group).glob("*/[0-2].png")):
             target = Path(folder) / path.parent.name / path.name
             target.parent.mkdir(parents=True, exist_ok=True)
             Image.open(path).convert("RGB").resize((96, 96)).save(target)
-    shutil.copytree("new-this-week", "inbox")
     Image.open(album / "first" / "char 0" / "3.png").convert("RGB").resize((96, 96)).save("photo.jpg")
