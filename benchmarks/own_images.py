@@ -33,7 +33,7 @@ from dsal import DSALClassifier
 from dsal.backbones.hub import DEFAULT, open_backbone
 from dsal.data.images.decode import decode_batches
 from dsal.data.images.labelled_files import find_images
-from dsal.image_model.graph import WORTH_CONVERTING, cached_path, graph_of
+from dsal.image_model.graph_features import WORTH_CONVERTING, cached_path, graph_of
 from dsal.image_model.image_features import BackboneFeatures
 
 CLASSES, NEW, IMAGES, WIDTH, BLOCK, ROUNDS = 100, 10, 50, 1280, 32, 5

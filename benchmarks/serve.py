@@ -41,7 +41,7 @@ from PIL import Image, ImageOps
 from dsal.backbones.hub import open_backbone
 from dsal.data.images.decode import decode_image
 from dsal.data.images.labelled_files import images_below
-from dsal.image_model.graph import WORTH_CONVERTING, graph_of
+from dsal.image_model.graph_features import WORTH_CONVERTING, graph_of
 from dsal.protocol.provenance import environment
 
 CONCURRENCY = 16

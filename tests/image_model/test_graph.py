@@ -15,7 +15,7 @@ from dsal import DSALClassifier, FileFormatError, InputError
 from dsal.backbones import Backbone
 from dsal.backbones.hub import open_backbone, wrap_module
 from dsal.data.images.labelled_files import read_files
-from dsal.image_model import ImageModel, graph
+from dsal.image_model import ImageModel, graph_features
 from dsal.image_model.image_features import BackboneFeatures
 from dsal.image_model.image_predictor import ImagePredictor
 
@@ -46,16 +46,16 @@ def converted() -> bytes:
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("DSAL_DATA", str(tmp_path / "cache"))
-    monkeypatch.setattr(graph, "WORTH_CONVERTING", 28**2 * 20)
+    monkeypatch.setattr(graph_features, "WORTH_CONVERTING", 28**2 * 20)
     return tmp_path / "cache" / "onnx"
 
 
 def test_same_features(converted: bytes, backbone: Backbone) -> None:
     images = torch.randint(0, 256, (20, 3, 28, 28), dtype=torch.uint8)
     expected = backbone.extract(images).numpy()
-    found = graph.Graph(converted)(images.numpy())
+    found = graph_features.Graph(converted)(images.numpy())
     np.testing.assert_allclose(found, expected, atol=1e-4)
-    assert graph.Graph(converted).width == expected.shape[1]
+    assert graph_features.Graph(converted).width == expected.shape[1]
 
 
 def test_converted_once_and_used(

@@ -16,7 +16,7 @@ from dsal.backbones import load_backbone
 from dsal.cli.main import main
 from dsal.data.images.labelled_files import read_files
 from dsal.files.tensors import load_tensors
-from dsal.image_model import ImageModel, graph
+from dsal.image_model import ImageModel, graph_features
 from dsal.image_model.image_predictor import ImagePredictor
 from dsal.serve import Settings, create_app
 
@@ -37,7 +37,7 @@ def converted(weights: Path) -> bytes:
 def _in_onnx_runtime(weights: Path, converted: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DSAL_ONNX", "1")
     monkeypatch.setenv("DSAL_DATA", str(tmp_path / "cache"))
-    path = graph.cached_path(load_backbone(weights).fingerprint())
+    path = graph_features.cached_path(load_backbone(weights).fingerprint())
     path.parent.mkdir(parents=True)
     path.write_bytes(converted)
 

@@ -21,7 +21,6 @@ from dsal.base.progress import OnProgress
 from dsal.data.images.decode import ImageSource, check_broken, checked_source
 from dsal.distributed import ALONE, Team
 from dsal.errors import InputError
-from dsal.image_model.graph import graph_of
 from dsal.image_model.graph_features import (
     DecodedBatch,
     FeatureBatch,
@@ -30,6 +29,7 @@ from dsal.image_model.graph_features import (
     Known,
     check_any,
     decode_rows,
+    graph_of,
     in_threads,
     joined,
 )

@@ -20,8 +20,7 @@ from dsal.errors import FileFormatError, InputError
 from dsal.files.atomic import StrPath
 from dsal.files.model_schema import IMAGE_MODEL
 from dsal.files.tensors import load_tensors
-from dsal.image_model.graph import cached_graph
-from dsal.image_model.graph_features import FeatureSource, GraphFeatures
+from dsal.image_model.graph_features import FeatureSource, GraphFeatures, cached_graph
 from dsal.image_model.novelty import ClassStatistics
 from dsal.image_model.novelty_reference import NoveltyReference
 from dsal.image_model.outcomes import THRESHOLD, Evaluation, Prediction, PredictionList

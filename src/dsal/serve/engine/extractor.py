@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dsal.backbones.backbone import Backbone, Card
 from dsal.data.images.decode import Pixels, decode_image
 from dsal.errors import FileFormatError
-from dsal.image_model.graph import WORTH_CONVERTING, Graph, graph_of
+from dsal.image_model.graph_features import WORTH_CONVERTING, Graph, graph_of
 from dsal.serve.http_errors import Refusal
 
 _CONVERTING = threading.Lock()
