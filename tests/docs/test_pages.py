@@ -9,7 +9,7 @@ import pytest
 
 import dsal
 
-from .pages import PAGES, ROOT, name, prose, python_blocks
+from .pages import FENCED, PAGES, ROOT, name, prose, python_blocks
 
 ELSEWHERE = {"README.md": "tests/test_readme.py", "docs/serve.md": "tests/serve/test_docs.py"}
 ELSEWHERE["docs/plugins.md"] = "tests/cli/test_plugins.py"
@@ -74,3 +74,12 @@ def test_every_promise_has_its_tests() -> None:
         assert named, f"no test: {promise}"
         for test, file in named:
             assert f"def {test}(" in (ROOT / file).read_text(encoding="utf-8"), f"{file} has no {test}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_numbered_lists_do_not_begin_anew(page: Path) -> None:
+    """What stands between two items is indented by four columns; otherwise the site numbers both with 1."""
+    markdown = pytest.importorskip("markdown")
+    text = FENCED.sub("", page.read_text(encoding="utf-8"))
+    begun = len(re.findall(r"^1\. ", text, re.MULTILINE))
+    assert markdown.markdown(text, extensions=["tables", "md_in_html"]).count("<ol") == begun

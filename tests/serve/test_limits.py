@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from starlette.testclient import TestClient
 
+from dsal.data.images.formats import MOST_PIXELS
 from dsal.serve import Settings, create_app
 from dsal.serve.engine.runner import Runner
 from dsal.serve.http_errors import Refusal
@@ -75,6 +76,16 @@ def test_garbage(small: Settings, album: Path) -> None:
                 assert (what, answer.status_code) == (what, status)
                 assert reason in answer.json()["error"], what
     assert (small.folder / "m.dsal").read_bytes() == before
+
+
+def test_images_as_large_as_on_the_command_line(client: TestClient, album: Path, settings: dict[str, Any]) -> None:
+    """50.003 megapixels were too many for the server alone."""
+    teach(client, album, "char 0", "char 37")
+    large = io.BytesIO()
+    Image.new("1", (7072, 7071)).save(large, "PNG")
+    answer = client.post("/api/models/m/predict", files=[("images", ("x", large.getvalue()))])
+    assert answer.status_code == 200
+    assert create_app(Settings(**settings)).settings.max_pixels == MOST_PIXELS
 
 
 def test_mistakes_leave_the_model_as_it_was(client: TestClient, album: Path, settings: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from starlette.testclient import TestClient
@@ -34,6 +35,28 @@ def test_files_whose_names_no_model_may_have_are_not_listed(tmp_path: Path) -> N
     for name in ("cups", "CON", "nul.old", ".hidden"):
         (tmp_path / f"{name}.dsal").touch()
     assert model_names(tmp_path) == ["cups"]
+
+
+@pytest.mark.parametrize("name", ["قطط", "ねこ", "कुत्ता", "Äpfel 2", "x" * 64])
+def test_names_in_any_script(name: str, client: TestClient, album: Path, settings: dict[str, Any]) -> None:
+    assert teach(client, album, "char 0", "char 37", name=name).status_code == 200
+    assert (settings["folder"] / f"{name}.dsal").is_file()
+    assert [one["name"] for one in client.get("/api/models").json()["models"]] == [name]
+    assert client.get(f"/api/models/{name}/info").json()["name"] == name
+    file = client.get(f"/api/models/{name}/file")
+    disposition = file.headers["Content-Disposition"]
+    assert disposition == (
+        f'attachment; filename="{name}.dsal"' if name.isascii() else f"attachment; filename*=UTF-8''{quote(name)}.dsal"
+    )
+    assert client.put(f"/api/models/{name}%202/file", content=file.content).status_code == (
+        201 if len(name) < 63 else 422
+    )
+
+
+def test_a_name_that_is_too_long_says_so() -> None:
+    for name in ("x" * 65, "𝒳", "ね" * 64 + "こ", "\U00020000" * 63):
+        with pytest.raises(InputError, match="at most 64 characters" if name != "𝒳" else "may have letters"):
+            model_path(Path("models"), name)
 
 
 HEADERS: tuple[tuple[dict[str, str], int], ...] = (

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import secrets
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-from urllib.parse import quote
 
 import typer
 
@@ -27,6 +27,12 @@ def serve(
         "127.0.0.1"
     ),
     port: Annotated[int, typer.Option(help="Port; 0 picks a free one.")] = 8000,
+    ssl_certfile: Annotated[
+        Path | None, typer.Option(help="Certificate for https (PEM); browsers elsewhere need it for the camera.")
+    ] = None,
+    ssl_keyfile: Annotated[Path | None, typer.Option(help="Private key of the certificate, if in another file.")] = (
+        None
+    ),
     token: Annotated[
         str | None,
         typer.Option(envvar="DSAL_TOKEN", help="Token that requests must carry.", show_default="generated if needed"),
@@ -77,6 +83,7 @@ def serve(
         from dsal.serve.server import listen, run
     except ImportError as error:
         raise InputError(f"serving needs another package ({error}): pip install 'dsal-learn[serve]'") from error
+    from dsal.serve.address import page_address
     from dsal.serve.settings import Settings, is_loopback, limits, quantity
 
     generated = token is None and not is_loopback(host)
@@ -86,6 +93,8 @@ def serve(
         folder=models,
         host=host,
         port=port,
+        ssl_certfile=ssl_certfile,
+        ssl_keyfile=ssl_keyfile,
         token=token,
         allowed_hosts=tuple(allow_host or ()),
         backbone=backbone,
@@ -102,9 +111,10 @@ def serve(
     models.mkdir(parents=True, exist_ok=True)
     more, around = _adapters(settings, label_studio, label_studio_key, deepstack)
     listener = listen(settings)
-    address = f"[{host}]" if ":" in host else host
-    key = f"#token={quote(token)}" if generated and token else ""  # the user has his own, and it stays out of logs
-    say(f"http://{address}:{listener.getsockname()[1]}/{key}")
+    address = page_address(settings, listener.getsockname()[1], generated)  # a token of the user's stays out of logs
+    say(address)
+    if not settings.on_loopback:
+        _invite(address, settings)
     say(f"models in {models.resolve()}; stop with Ctrl-C", err=True)
     try:
         run(settings, listener, more, around)
@@ -113,6 +123,16 @@ def serve(
     finally:
         listener.close()
     say("stopped", err=True)
+
+
+def _invite(address: str, settings: Settings) -> None:
+    """Say how another machine opens the page: on a terminal with a QR code."""
+    from dsal.serve.qr_code import in_terminal, qr_code
+
+    if sys.stderr.isatty():
+        say(in_terminal(qr_code(address)), err=True)
+    if settings.ssl_certfile is None:
+        say("other machines: photos only; browsers need https for the camera (--ssl-certfile, --ssl-keyfile)", err=True)
 
 
 def _adapters(

@@ -261,9 +261,12 @@ class ImageModel:
         keys = content_keys(given.images)
         self._check_seen(given, keys)
         found = self._features().collect(given.images, broken=broken, progress=progress)
-        y = np.array(given.labels)[found.rows]
+        return self.forget_features(found.x, np.array(given.labels)[found.rows], [keys[row] for row in found.rows])
+
+    def forget_features(self, x: NDArray[np.float32], y: NDArray[Any], keys: Sequence[bytes | None]) -> int:
+        """:meth:`forget` for features (n, d), as they were given to :meth:`learn_features`; return their number."""
         with self._change(f"forgot {plural(len(y), 'image')} of {listed(sorted(set(y.tolist())))}"):
-            self._learned.forget(found.x, y, [keys[row] for row in found.rows])
+            self._learned.forget(x, y, keys)
         self.timeline, self.notes = Timeline(self._next_id("", "forgot")), {}  # they may contain traces of the images
         return len(y)
 
@@ -319,11 +322,17 @@ class ImageModel:
             return 0
         wrong = given.take(rows)
         found = self._features().collect(wrong.images, broken=broken, progress=progress)
-        new = np.array(wrong.labels)[found.rows]
-        old = np.array([learned[rows[row]][0] for row in found.rows])
-        with self._change(f"relabelled {plural(len(new), 'image')} as {listed(sorted(set(new.tolist())))}"):
-            self._learned.relabel(found.x, old, new, [keys[rows[row]] for row in found.rows], keep_compensation)
-        return len(new)
+        found_keys = [keys[rows[row]] for row in found.rows]
+        return self.relabel_features(found.x, np.array(wrong.labels)[found.rows], found_keys, keep_compensation)
+
+    def relabel_features(
+        self, x: NDArray[np.float32], y: NDArray[Any], keys: Sequence[bytes | None], keep_compensation: bool = False
+    ) -> int:
+        """:meth:`relabel` for features (n, d) whose labels are to become ``y`` (n,); return their number."""
+        old = np.array([self.seen.labels(key)[0] for key in keys])
+        with self._change(f"relabelled {plural(len(y), 'image')} as {listed(sorted(set(y.tolist())))}"):
+            self._learned.relabel(x, old, y, keys, keep_compensation)
+        return len(y)
 
     def rename(self, old: str, new: str) -> None:
         """Rename a class. Nothing else changes."""

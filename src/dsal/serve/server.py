@@ -8,6 +8,7 @@ import gc
 import json
 import os
 import socket
+import ssl
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -35,8 +36,15 @@ def listen(settings: Settings) -> socket.socket:
     """Return a listening socket at the server's address.
 
     Raises:
-        InputError: the address is in use, or does not belong to this machine.
+        InputError: the address is in use, or does not belong to this machine, or the certificate cannot be used.
     """
+    if settings.ssl_certfile is not None:
+        try:
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
+                settings.ssl_certfile, settings.ssl_keyfile
+            )
+        except (OSError, ValueError) as error:
+            raise InputError(f"cannot use the certificate {settings.ssl_certfile} with its key: {error}") from error
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -66,6 +74,8 @@ def run(
     config = uvicorn.Config(
         app if around is None else around(app),
         http=bounded_protocol(settings.idle, settings.stalled),
+        ssl_certfile=settings.ssl_certfile,
+        ssl_keyfile=settings.ssl_keyfile,
         ws="none",
         lifespan="on",
         log_level="warning",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dsal.backbones.hub import DEFAULT
+from dsal.data.images.formats import MOST_PIXELS
 from dsal.errors import InputError, UnknownNameError
 
 MEGABYTE = 2**20
@@ -28,6 +29,8 @@ class Settings:
         folder: folder of the model files, one per model.
         host: address to listen on.
         port: port to listen on; 0 for any free one.
+        ssl_certfile: certificate for https, with its chain, in PEM; None for http.
+        ssl_keyfile: its private key; None if it is in the same file.
         token: token that every request must carry; None if none is needed.
         allowed_hosts: host names under which the server is reached besides its address, for example that of a proxy.
         backbone: backbone of new models.
@@ -60,6 +63,8 @@ class Settings:
     folder: Path
     host: str = "127.0.0.1"
     port: int = 8000
+    ssl_certfile: Path | None = None
+    ssl_keyfile: Path | None = None
     token: str | None = None
     allowed_hosts: tuple[str, ...] = ()
     backbone: str = DEFAULT
@@ -72,7 +77,7 @@ class Settings:
     max_bodies: int = 512 * MEGABYTE
     max_upload: int = 2048 * MEGABYTE
     max_images: int = 1000
-    max_pixels: int = 50_000_000
+    max_pixels: int = MOST_PIXELS
     max_queue: int = 512
     max_lessons: int = 16
     max_uploads: int = 2
@@ -100,6 +105,8 @@ class Settings:
             raise InputError(f"max-wait-ms must be from 0 to 10000, got {self.max_wait_ms}")
         if not 0 <= self.port <= 65535:
             raise InputError(f"port must be from 0 to 65535, got {self.port}")
+        if self.ssl_keyfile is not None and self.ssl_certfile is None:
+            raise InputError("a key for https needs its certificate: ssl-certfile")
         if self.token is not None and (len(self.token) < 8 or not self.token.isascii() or not self.token.isprintable()):
             raise InputError("a token must be at least 8 printable ASCII characters")
         if self.token is None and not self.on_loopback:

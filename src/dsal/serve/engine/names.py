@@ -60,6 +60,8 @@ def _is_valid(folder: Path, name: str) -> bool:
 
 def _is_spelled(name: str) -> bool:
     """Return whether all characters are letters (with their marks) and digits of any script, or one of " ._-"."""
+    if not unicodedata.is_normalized("NFKC", name):
+        return False  # such as full-width letters: no two names should look the same
     kinds = ["" if character in " ._-" else unicodedata.category(character)[0] for character in name]
     return bool(name) and kinds[0] in ("L", "N") and name[-1] not in " ." and set(kinds) <= {"", "L", "M", "N"}
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import anyio
 import numpy as np
@@ -30,6 +31,8 @@ from dsal.serve.engine.snapshots import Snapshot
 from dsal.serve.engine.writer import Writer
 from dsal.serve.http_errors import Cancelled, Refusal, Stopped, Unchanged, Unknown
 from dsal.serve.settings import Settings
+
+_MOST_REASONS = 5  # of images that cannot be read, in one error
 
 
 @dataclass(eq=False)
@@ -64,6 +67,22 @@ class ScoredImages:
     predictor: Predictor
     rows: list[int]
     scores: Scores
+    broken: dict[int, str]
+
+
+class ReadImages(NamedTuple):
+    """Features of the images that could be read.
+
+    Attributes:
+        snapshot: the model whose backbone read them.
+        x: their features (n, d).
+        rows: their indices among all images (n,).
+        broken: index and reason of each image that could not be read.
+    """
+
+    snapshot: Snapshot
+    x: Features
+    rows: list[int]
     broken: dict[int, str]
 
 
@@ -116,11 +135,18 @@ class Service:
             raise Refusal(503, f"no answer within {seconds:g} s: try again later") from error
         return ScoredImages(snapshot.predictor, rows, Scores(*columns), broken)
 
+    async def read(self, name: str, images: Sequence[bytes], skip_broken: bool = False) -> ReadImages:
+        """Return features of image files as the backbone of a model reads them when it learns."""
+        snapshot = await self.snapshot(name)
+        await asyncio.to_thread(snapshot.extractor.prepare)
+        (x,), rows, broken = await self._run(snapshot.extractor, _unscored, images, skip_broken)
+        return ReadImages(snapshot, x, rows, broken)
+
     async def learn(
         self, name: str, key: str | None, images: Sequence[bytes], labels: Sequence[str], skip_broken: bool
     ) -> Outcome:
         """Teach a model; when this returns, the lesson is on disk."""
-        digest = await asyncio.to_thread(_digest, *labels, *images, b"skip" if skip_broken else b"stop")
+        digest = await asyncio.to_thread(digest_of, *labels, *images, b"skip" if skip_broken else b"stop")
         if len(self.lessons) >= self.settings.max_lessons:
             raise Refusal(429, f"{len(self.lessons)} lessons are already waiting: try again later")
         handle = name, key or f"#{digest}{time.monotonic_ns()}"
@@ -195,8 +221,9 @@ class Service:
                 raise Refusal(409, f"the model {name!r} was replaced in the meantime: send the lesson again", 1)
             lesson.stage = "learning"
             given, given_keys = [labels[row] for row in rows], [keys[row] for row in rows]
-            new = model.seen.plan(given_keys, given).new
-            skipped = {"seen_before": len(rows) - len(new), "broken": unread}
+            new, _, _, moved = model.seen.plan(given_keys, given)
+            learned_as = [{"image": rows[i] + 1, "label": label} for i, label in moved]
+            skipped = {"seen_before": len(rows) - len(new), "learned_as": learned_as, "broken": unread}
             if not new:
                 raise Unchanged({"images": 0, "new_classes": [], "known_classes": [], "loo_accuracy": None, **skipped})
             taught = model.learn_features(features[new], np.array(given)[new], [given_keys[i] for i in new])
@@ -261,7 +288,8 @@ class Service:
                     future.cancel()
                 raise
         if not parts:
-            raise Refusal(422, f"none of the images can be read; first error: {next(iter(broken.values()))}")
+            reasons = [f"image {row + 1}: {reason}" for row, reason in list(broken.items())[:_MOST_REASONS]]
+            raise Refusal(422, f"none of the images can be read: {'; '.join(reasons)}")
         return tuple(map(np.concatenate, zip(*parts, strict=True))), rows, broken
 
     def _piece(
@@ -276,7 +304,8 @@ def _unscored(features: Features) -> Rows:
     return (features,)
 
 
-def _digest(*parts: str | bytes) -> str:
+def digest_of(*parts: str | bytes) -> str:
+    """Return a hash that identifies a change, in case its key is used twice."""
     digest = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part

@@ -22,6 +22,7 @@ from dsal.base.memory import require
 from dsal.errors import MemoryNeededError
 from dsal.image_model import ImageModel
 from dsal.image_model.predictor import Predictor
+from dsal.image_model.seen import Seen
 from dsal.serve.engine.extractor import Extractor
 
 Stamp: TypeAlias = "tuple[int, int, int]"
@@ -38,19 +39,21 @@ class Snapshot:
     Attributes:
         extractor: maps images to features; shared by all models with the same backbone.
         predictor: maps features to predictions.
+        seen: the learned images.
         facts: the answer of ``info``, as JSON-compatible values.
         notes: the notes of the model.
     """
 
     extractor: Extractor
     predictor: Predictor
+    seen: Seen
     facts: dict[str, Any]
     notes: dict[str, Any]
 
     @classmethod
     def of(cls, model: ImageModel, extractor: Extractor) -> Snapshot:
         """Return a snapshot of a model, sharing only parts that learning replaces and never modifies."""
-        return cls(extractor, model.predictor().predictor, facts(model), dict(model.notes))
+        return cls(extractor, model.predictor().predictor, model.seen, facts(model), dict(model.notes))
 
     @property
     def classes(self) -> list[str]:

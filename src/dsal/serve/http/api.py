@@ -5,29 +5,24 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Sequence
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Request, Response
-from pydantic import AfterValidator
+from fastapi import APIRouter, Query, Request, Response
 
 from dsal.base import __version__
-from dsal.image_model import ImageModel
-from dsal.image_model.outcomes import THRESHOLD
-from dsal.serve.engine.library import Outcome, check_label
-from dsal.serve.engine.names import class_label, model_path
-from dsal.serve.engine.service import ScoredImages, Service
+from dsal.image_model.image_predictor import most_useful
+from dsal.image_model.outcomes import THRESHOLD, Prediction
+from dsal.image_model.sources import KEY_BYTES, content_keys
+from dsal.serve.engine.names import model_path
+from dsal.serve.engine.service import ReadImages, ScoredImages, Service
 from dsal.serve.http import schemas
-from dsal.serve.http.bodies import Bodies, decode_base64, form_files, form_texts
+from dsal.serve.http.bodies import Bodies
+from dsal.serve.http.requests import HASHES, LABELS, Key, SkipBroken, image_body, images_of, labelled_images_of
 from dsal.serve.http_errors import Refusal
 
-Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
-Match = Annotated[
-    str | None,
-    Header(alias="If-Match", max_length=200, description="The version the change is meant for; another gives 412."),
-    AfterValidator(lambda tag: None if tag is None or tag.strip() == "*" else tag.strip().strip('"')),
-]
-SkipBroken = Annotated[bool, Query(description="Skip images that cannot be read, and report which.")]
+_HASH = re.compile("[0-9A-Fa-f]{64}")
 
 
 def api_routes(service: Service, bodies: Bodies) -> APIRouter:
@@ -35,7 +30,7 @@ def api_routes(service: Service, bodies: Bodies) -> APIRouter:
     router = APIRouter(prefix="/api/models", responses=schemas.FAILURES)
     settings, library = service.settings, service.library
 
-    @router.post("/{name}/predict", openapi_extra=_with_images(labelled=False), response_model=schemas.Predictions)
+    @router.post("/{name}/predict", openapi_extra=image_body(), response_model=schemas.Predictions)
     async def predict(
         name: str,
         request: Request,
@@ -48,13 +43,13 @@ def api_routes(service: Service, bodies: Bodies) -> APIRouter:
         Novelty is the fraction of the learned images that look less unusual than this one.
         """
         model_path(library.folder, name)
-        images, _ = await _images(bodies, request, labelled=False)
+        images, _ = await images_of(bodies, request)
         found = await service.scores(await service.snapshot(name), images, skip_broken)
         size = found.scores.probabilities.size * 8
         text = await bodies.off_loop(size, _predictions, name, len(images), found, top_k, threshold)
         return Response(text, media_type="application/json")
 
-    @router.post("/{name}/learn", openapi_extra=_with_images(labelled=True))
+    @router.post("/{name}/learn", openapi_extra=image_body("labels", labels=LABELS))
     async def learn(
         name: str, request: Request, key: Key = None, skip_broken: SkipBroken = False
     ) -> schemas.LessonOutcome:
@@ -63,9 +58,20 @@ def api_routes(service: Service, bodies: Bodies) -> APIRouter:
         The response is sent once the lesson is on disk. Sent again with the same Idempotency-Key, it counts once.
         """
         model_path(library.folder, name)
-        images, labels = await _images(bodies, request, labelled=True)
+        images, labels = await labelled_images_of(bodies, request)
         outcome = await service.learn(name, key, images, labels, skip_broken)
         return schemas.LessonOutcome(**outcome)
+
+    @router.post("/{name}/suggest", openapi_extra=image_body(hashes=HASHES))
+    async def suggest(
+        name: str, request: Request, count: Annotated[int, Query(ge=1, le=1000)] = 20, skip_broken: SkipBroken = False
+    ) -> schemas.Suggestions:
+        """Suggest unlabelled images worth labelling: typical of what the model is unsure of, and diverse."""
+        model_path(library.folder, name)
+        images, hashes = await images_of(bodies, request, "hashes")
+        keys = _keys(hashes, len(images)) if hashes else await asyncio.to_thread(content_keys, images)
+        found = await service.read(name, images, skip_broken)
+        return await asyncio.to_thread(_suggestions, found, keys, count)
 
     @router.get("")
     def list_models() -> schemas.Models:
@@ -113,101 +119,7 @@ def api_routes(service: Service, bodies: Bodies) -> APIRouter:
         under_way.cancelled = True
         return schemas.LessonState(state="cancelled", done=under_way.done, total=under_way.total)
 
-    async def changed(
-        name: str, key: str | None, match: str | None, what: str, action: Callable[[ImageModel], str]
-    ) -> schemas.Changed:
-        def checked(model: ImageModel) -> Outcome:
-            model.timeline.check(match)
-            return {"changed": action(model)}
-
-        return schemas.Changed(**await service.change(name, key, what, checked))
-
-    @router.post("/{name}/rename", openapi_extra=schemas.body(json=schemas.Rename.model_json_schema()))
-    async def rename(name: str, request: Request, key: Key = None, match: Match = None) -> schemas.Changed:
-        """Rename a class."""
-        change = await bodies.document(request, schemas.Rename)
-        old, new = change.old, class_label(change.new)
-
-        def action(model: ImageModel) -> str:
-            check_label(model, old)
-            model.rename(old, new)
-            return f"renamed {old!r} to {new!r}"
-
-        return await changed(name, key, match, json.dumps(["rename", old, new]), action)
-
-    @router.post("/{name}/drop", openapi_extra=schemas.body(json=schemas.Drop.model_json_schema()))
-    async def drop(name: str, request: Request, key: Key = None, match: Match = None) -> schemas.Changed:
-        """Remove a class: it is no longer predicted."""
-        label = (await bodies.document(request, schemas.Drop)).label
-
-        def action(model: ImageModel) -> str:
-            check_label(model, label)
-            model.drop(label)
-            return f"dropped {label!r}"
-
-        return await changed(name, key, match, json.dumps(["drop", label]), action)
-
-    @router.post("/{name}/undo")
-    async def undo(name: str, key: Key = None, match: Match = None) -> schemas.Changed:
-        """Undo the last change of the model; with If-Match, only if it is the change the client has seen."""
-
-        def action(model: ImageModel) -> str:
-            notes = model.notes
-            undone = model.undo()
-            model.notes = notes  # an undone lesson that is sent again must not be learned again
-            return f"undone: {undone}"
-
-        return await changed(name, key, match, "undo", action)
-
     return router
-
-
-def _with_images(labelled: bool) -> dict[str, Any]:
-    """Return the OpenAPI description of a request body with images."""
-
-    def array(**items: str) -> dict[str, Any]:
-        return {"type": "array", "items": {"type": "string", **items}, "minItems": 1}
-
-    more = (
-        {"labels": {**array(), "description": "One class name per image, or one for all images."}} if labelled else {}
-    )
-    form, plain = array(format="binary"), array(contentEncoding="base64")
-    return schemas.body(form=schemas.fields(images=form, **more), json=schemas.fields(images=plain, **more))
-
-
-async def _images(bodies: Bodies, request: Request, labelled: bool) -> tuple[list[bytes], list[str]]:
-    """Return the image files and labels of a multipart or JSON body."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    max_images = bodies.settings.max_images
-    labels: list[Any]
-    if kind == "multipart/form-data":
-        form = await bodies.form(request)
-        images, labels = form_files(form, "images"), list(form_texts(form, "labels"))
-        await form.close()
-    elif kind == "application/json":
-        body = await bodies.read(request)
-        document = await bodies.json(body)
-        if not isinstance(document, dict) or not isinstance(document.get("images"), list):
-            raise Refusal(
-                422, 'the body must be {"images": [base64, ...]' + (', "labels": [...]}' if labelled else "}")
-            )
-        given = document.get("labels", [])
-        labels = given if isinstance(given, list) else [given]
-        if len(document["images"]) > max_images:
-            raise Refusal(413, f"a request may contain at most {max_images} images, got {len(document['images'])}")
-        images = await bodies.off_loop(len(body), lambda: [decode_base64(image) for image in document["images"]])
-    else:
-        raise Refusal(415, f"send images as multipart/form-data or application/json, not {kind[:80] or 'nothing'!r}")
-    if not images:
-        raise Refusal(422, "the request has no images: send them as files in the field 'images'")
-    if labelled:
-        if len(labels) not in (1, len(images)):
-            raise Refusal(
-                422, f"send one label for all images or one per image: {len(images)} images, {len(labels)} labels"
-            )
-        labels = [class_label(label) for label in labels]
-        labels = labels * len(images) if len(labels) == 1 else labels
-    return images, labels
 
 
 def _predictions(name: str, images: int, found: ScoredImages, top_k: int, threshold: float) -> bytes:
@@ -218,12 +130,47 @@ def _predictions(name: str, images: int, found: ScoredImages, top_k: int, thresh
     paths = [None] * len(found.rows)
     predictions = found.predictor.predictions(found.scores, paths, top_k=top_k, threshold=threshold)
     for row, prediction in zip(found.rows, predictions, strict=True):
-        answer = schemas.Prediction(
-            label=prediction.label,
-            score=prediction.score,
-            top_k=[schemas.Ranked(label=label, score=score) for label, score in prediction.top_k],
-            novelty=None if math.isnan(prediction.novelty) else prediction.novelty,
-            novel=prediction.novel,
-        )
-        answers[row] = answer.model_dump_json().encode()
+        answers[row] = schemas.Prediction(**_facts(prediction)).model_dump_json().encode()
     return b'{"model":%s,"predictions":[%s]}' % (json.dumps(name).encode(), b",".join(answers))
+
+
+def _facts(prediction: Prediction) -> dict[str, Any]:
+    """Return the fields of :class:`schemas.Prediction`."""
+    return {
+        "label": prediction.label,
+        "score": prediction.score,
+        "top_k": [schemas.Ranked(label=label, score=score) for label, score in prediction.top_k],
+        "novelty": None if math.isnan(prediction.novelty) else prediction.novelty,
+        "novel": prediction.novel,
+    }
+
+
+def _keys(hashes: list[Any], images: int) -> list[bytes]:
+    """Return content keys from hashes of the original files."""
+    if len(hashes) != images or not all(isinstance(text, str) and _HASH.fullmatch(text) for text in hashes):
+        raise Refusal(422, f"hashes must be 64 hexadecimal digits for each of {images} images: the SHA-256 of its file")
+    return [bytes.fromhex(text)[:KEY_BYTES] for text in hashes]
+
+
+def _suggestions(found: ReadImages, keys: Sequence[bytes | None], count: int) -> schemas.Suggestions:
+    """Choose the images worth labelling among those that were not learned, each content once."""
+    snapshot = found.snapshot
+    learned = [(row, snapshot.seen.labels(keys[row])) for row in found.rows]
+    new: dict[bytes | None, int] = {}
+    for i, (row, labels) in enumerate(learned):
+        if not labels:
+            new.setdefault(keys[row], i)
+    distinct, suggestions = list(new.values()), []
+    if distinct:
+        scores = snapshot.predictor.scores(found.x[distinct])
+        chosen = most_useful(found.x[distinct], scores.probabilities, count)
+        best = snapshot.predictor.predictions(scores.take(chosen), [None] * len(chosen), top_k=5, threshold=THRESHOLD)
+        suggestions = [
+            schemas.Suggestion(image=found.rows[distinct[i]] + 1, **_facts(prediction))
+            for i, prediction in zip(chosen, best, strict=True)
+        ]
+    return schemas.Suggestions(
+        suggestions=suggestions,
+        learned_as=[schemas.LearnedAs(image=row + 1, label=labels[0]) for row, labels in learned if labels],
+        broken=[f"image {row + 1}: {reason}" for row, reason in found.broken.items()],
+    )

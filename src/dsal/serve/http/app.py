@@ -19,8 +19,10 @@ from dsal.serve.engine.records import CONTENT_TYPE
 from dsal.serve.engine.service import Service
 from dsal.serve.http.api import api_routes
 from dsal.serve.http.bodies import Bodies
+from dsal.serve.http.corrections import correction_routes
 from dsal.serve.http.guard import EXPECTED, Guard, failure, refused
 from dsal.serve.http.open_inference import inference_routes
+from dsal.serve.http.phone import phone_routes
 from dsal.serve.http.transfer import transfer_routes
 from dsal.serve.settings import Settings
 
@@ -48,7 +50,7 @@ def create_app(settings: Settings, more: Sequence[Routes] = ()) -> Guard:
         redoc_url=None,
         lifespan=life,
     )
-    for routes in (api_routes, inference_routes, transfer_routes, *more):
+    for routes in (api_routes, correction_routes, inference_routes, phone_routes, transfer_routes, *more):
         app.include_router(routes(service, bodies))
 
     @app.get("/metrics", include_in_schema=False)

@@ -26,7 +26,7 @@ from dsal.serve.settings import MEGABYTE, Settings
 
 T = TypeVar("T")
 Document = TypeVar("Document", bound=BaseModel)
-_WITH_IMAGES = ("learn", "predict", "infer")
+_WITH_IMAGES = ("learn", "predict", "infer", "relabel", "forget", "suggest")
 _MOST_TEXT = 4096  # bytes of a text in a form: a label
 _LIST = 10  # values that a list or an object counts for: it takes that much more memory and time than a number
 _AT_ONCE = 2**16  # bytes that are parsed, or written, in the event loop

@@ -49,11 +49,33 @@ class Predictions(BaseModel):
     predictions: list[Prediction | Broken]
 
 
+class LearnedAs(BaseModel):
+    """An image, by its number from 1 on, and the class under which it was learned before."""
+
+    image: int
+    label: str
+
+
+class Suggestion(Prediction):
+    """The prediction for an image worth labelling, by its number from 1 on."""
+
+    image: int
+
+
+class Suggestions(BaseModel):
+    """Images worth labelling, the most useful first; those that were learned before and copies are left out."""
+
+    suggestions: list[Suggestion]
+    learned_as: list[LearnedAs]
+    broken: list[str]
+
+
 class LessonOutcome(BaseModel):
-    """A lesson that is on disk."""
+    """A lesson that is on disk; ``learned_as`` are images that were skipped because another class has them."""
 
     images: int
     seen_before: int
+    learned_as: list[LearnedAs] = []
     new_classes: list[str]
     known_classes: list[str]
     broken: list[str]
@@ -72,9 +94,10 @@ class LessonState(BaseModel):
 
 
 class Changed(BaseModel):
-    """A change that is on disk."""
+    """A change that is on disk; ``images`` that it concerns, if it is one of images."""
 
     changed: str
+    images: int | None = None
     repeated: bool = False
 
 
@@ -118,6 +141,13 @@ class Version(BaseModel):
     """The version of a model; null if there is none of that name."""
 
     version: str | None
+
+
+class Phone(BaseModel):
+    """The page as other machines can open it, null if they cannot, and its QR code: rows of 0 (light) and 1 (dark)."""
+
+    url: str | None
+    qr: list[str]
 
 
 class Listed(BaseModel):

@@ -66,24 +66,42 @@ export const rename = (name, seen, old, fresh) =>
   read(request("POST", at(name, "/rename"), { json: { old, new: fresh }, headers: meant(seen) }));
 export const drop = (name, seen, label) => read(request("POST", at(name, "/drop"), { json: { label }, headers: meant(seen) }));
 export const undo = (name, seen) => read(request("POST", at(name, "/undo"), { headers: meant(seen) }));
+export const redo = (name, seen) => read(request("POST", at(name, "/redo"), { headers: meant(seen) }));
+export const relabel = (name, seen, items) =>
+  read(request("POST", at(name, "/relabel"), { body: labelled(items), headers: meant(seen) }));
+export const forget = (name, seen, items) =>
+  read(request("POST", at(name, "/forget"), { body: formOf(items), headers: meant(seen) }));
 export const remove = (name) => read(request("DELETE", at(name, "")));
 export const upload = (name, file, signal) => read(request("PUT", at(name, "/file"), { body: file, signal }));
 export const download = async (name, rest, signal) => (await request("GET", at(name, rest), { signal })).blob();
 
-export async function predict(name, blobs, signal) {
+/** Images {blob} as a form, with a field of texts, one for each image. */
+function formOf(items, field = null, texts = []) {
   const form = new FormData();
-  for (const blob of blobs) form.append("images", blob, "image");
+  for (const { blob } of items) form.append("images", blob, "image");
+  for (const text of texts) form.append(field, text);
+  return form;
+}
+
+const labelled = (items) => formOf(items, "labels", items.map(({ label }) => label));
+
+/** Which of the items {blob, hash} are worth labelling; the hash, if the browser gives one, is that of the whole file. */
+export async function suggest(name, items, count, signal) {
+  const hashes = items.map(({ hash }) => hash).filter(Boolean);
+  const body = formOf(items, "hashes", hashes.length === items.length ? hashes : []);
+  return read(request("POST", at(name, `/suggest?count=${count}&skip_broken=true`), { body, signal }));
+}
+
+export const phone = (page) => read(request("GET", `/api/phone?page=${encodeURIComponent(page)}`));
+
+export async function predict(name, blobs, signal) {
+  const form = formOf(blobs.map((blob) => ({ blob })));
   const path = at(name, "/predict?top_k=1000&skip_broken=true");
   return (await read(request("POST", path, { body: form, signal }))).predictions;
 }
 
 /** Teach labelled images; calls progress(done, total, stage), and signal cancels. */
 export async function learn(name, items, progress, signal) {
-  const form = new FormData();
-  for (const item of items) {
-    form.append("images", item.blob, "image");
-    form.append("labels", item.label);
-  }
   const headers = once();
   const state = at(name, `/lessons/${headers["Idempotency-Key"]}`);
   let over = false;
@@ -99,7 +117,7 @@ export async function learn(name, items, progress, signal) {
   };
   watch();
   try {
-    return await read(request("POST", at(name, "/learn?skip_broken=true"), { body: form, headers }));
+    return await read(request("POST", at(name, "/learn?skip_broken=true"), { body: labelled(items), headers }));
   } catch (error) {
     if (signal.aborted) throw new DOMException("cancelled", "AbortError");
     throw error;

@@ -10,7 +10,7 @@ export async function attach(video) {
   users.add(video);
   try {
     if (!navigator.mediaDevices) {
-      throw new Error("The camera works only on this machine or over https. You can still drop images.");
+      throw new Error("The camera works only on this machine or over https: start the server with --ssl-certfile and --ssl-keyfile. You can still add images.");
     }
     stream ??= navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment", width: { ideal: 640 } } });
     video.srcObject = await stream;

@@ -41,6 +41,16 @@ function modal(title, content, action, answer, danger = false) {
   });
 }
 
+/** Show content in a dialog with a button that closes it, as the function does that is returned. */
+export function sheet(title, content, closed = () => {}) {
+  const close = () => dialog.close();
+  const head = h("div", { class: "row" }, h("h2", {}, title), h("span", { class: "space" }), h("button", { class: "round", "aria-label": "Close", onclick: close }, icon("close")));
+  const dialog = h("dialog", { "aria-label": title, onclose: () => (dialog.remove(), closed()) }, h("div", { class: "sheet" }, head, content));
+  document.body.append(dialog);
+  dialog.showModal();
+  return close;
+}
+
 /** Create a button with a menu of actions. */
 export function menu(label, items) {
   const list = h(
@@ -85,16 +95,17 @@ export function activity(text, { max = null, place = foot } = {}) {
   return { say: (now) => show(words, now), bar, cancel, signal: stop.signal, abort: () => stop.abort(), end: () => line.remove() };
 }
 
-/** Show a message at the foot of the page, which disappears by itself. */
-export function toast(text, kind = "done") {
+/** Show a message at the foot of the page, which disappears by itself; it may offer an action {text, run}. */
+export function toast(text, kind = "done", action = null) {
   const line = h(
     "div",
     { class: `lesson ${kind}`, role: kind === "failed" ? "alert" : null },
     icon(kind === "failed" ? "close" : "check"),
     h("span", {}, text),
+    action && h("button", { class: "plain offer", onclick: () => (line.remove(), action.run()) }, action.text),
     h("button", { class: "round small", "aria-label": "Dismiss", onclick: () => line.remove() }, icon("close")),
   );
   foot.append(line);
-  setTimeout(() => line.remove(), kind === "failed" ? 12000 : 5000);
+  setTimeout(() => line.remove(), kind === "failed" || action ? 12000 : 5000);
   return line;
 }

@@ -64,6 +64,24 @@ export async function prepare(file) {
   }
 }
 
+/** A copy of an image that is no larger than networks need; the file itself if the browser cannot read it. */
+export async function smaller(file) {
+  const bitmap = await createImageBitmap(file, { imageOrientation: "from-image" }).catch(() => null);
+  if (!bitmap) return file;
+  try {
+    return await drawn(bitmap, SIDE, false);
+  } finally {
+    bitmap.close();
+  }
+}
+
+/** The SHA-256 of a file in hexadecimal; null where the browser has no cryptography, over http from another machine. */
+export async function hashOf(file) {
+  if (!crypto.subtle) return null;
+  const digest = await crypto.subtle.digest("SHA-256", await file.arrayBuffer());
+  return [...new Uint8Array(digest)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
 /** Draw a source (bitmap, video) as JPEG whose shorter side is at most ``side``; optionally square. */
 export function drawn(source, side, square) {
   const canvas = canvasOf(source, side, square);

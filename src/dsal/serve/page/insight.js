@@ -2,7 +2,7 @@
 
 import { predict } from "./api.js";
 import { activity, toast } from "./dialog.js";
-import { h, icon, percent, plural, show } from "./dom.js";
+import { bytes, h, icon, percent, plural, show } from "./dom.js";
 import { chosen, dropped, folderOf, prepare } from "./files.js";
 import { testResult } from "./tested.js";
 
@@ -20,10 +20,15 @@ export function insightPanel(project) {
       panel,
       h("h2", {}, "How well does it work?"),
       h("div", { class: "columns" }, leftOut(facts), test),
-      h("p", { class: "quiet" }, `${size} · ${facts.backbone} · width ${facts.expansion_size}`),
+      h("p", { class: "quiet" }, `${size} · ${facts.backbone} with ${facts.expansion_size.toLocaleString("en")} random features · ${stepsOf(facts)}`),
     );
   };
   return { panel, draw };
+}
+
+function stepsOf({ undo, redo, history_bytes: size }) {
+  const steps = undo.length + redo.length;
+  return steps ? `${plural(steps, "step")} can be undone or redone, which takes ${bytes(size)}` : "nothing can be undone";
 }
 
 function leftOut(facts) {

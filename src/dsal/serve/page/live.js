@@ -3,6 +3,7 @@
 
 import { predict } from "./api.js";
 import { attach, detach, frame } from "./camera.js";
+import { classChoice } from "./choice.js";
 import { activity, toast } from "./dialog.js";
 import { h, hueOf, icon, percent, plural, show } from "./dom.js";
 import { chosen, dropped, prepare } from "./files.js";
@@ -132,47 +133,41 @@ export function livePanel(project) {
 
   function tell(picture) {
     const { answer } = picture;
-    const scores = new Map(answer.top_k.map(({ label, score }) => [label, score]));
-    if (!rows || [...scores.keys()].some((label) => !rows.has(label)) || scores.size < Math.min(rows.size, MOST_SCORES)) {
+    const found = answer.top_k.map(({ label }) => label);
+    if (!rows || found.some((label) => !rows.has(label)) || found.length < Math.min(rows.size, MOST_SCORES)) {
       stale ??= project.refresh().finally(() => (stale = null)); // the model has changed since the page was drawn
       return;
     }
     shown = picture;
-    for (const [label, row] of rows) set(row, scores.get(label) ?? 0, !answer.novel && label === answer.label);
+    for (const [label, row] of rows) set(row, scores().get(label) ?? 0, !answer.novel && label === answer.label);
     if (answer.novelty !== null) set(strange, answer.novel ? 1 : 0, answer.novel, answer.novel ? "yes" : "no");
     const text = answer.novel ? "None of these" : answer.label;
     if (verdict.textContent !== text) show(verdict, text);
+    verdict.dir = "auto";
     verdict.classList.toggle("novel", answer.novel);
     correction.hidden = false;
     arrange();
   }
+
+  const scores = () => new Map(shown?.answer.top_k.map(({ label, score }) => [label, score]));
 
   /** Put the bars in order: as taught if they are few, else the most likely first. */
   function arrange() {
     const many = rows.size > MOST_BARS;
     const ranked = many && shown ? shown.answer.top_k.map(({ label }) => label) : [...rows.keys()];
     const wanted = all || !many ? ranked : ranked.slice(0, MOST_BARS);
-    show(bars, wanted.map((label) => rows.get(label).element), facts && strange.element);
+    const sum = wanted.reduce((all, label) => all + (scores().get(label) ?? 0), 0);
+    if (shown) set(others, Math.max(0, 1 - sum), false);
+    show(others.name, plural(rows.size - wanted.length, "other class", "other classes"));
+    show(bars, wanted.map((label) => rows.get(label).element), shown && wanted.length < rows.size && others.element, facts && strange.element);
     more.hidden = !many;
     show(more, all ? "Show the five most likely" : `Show all ${plural(rows.size, "class", "classes")}`);
   }
 
   /** A menu of all classes under the verdict: the chosen one is taught with the image that is shown. */
   function drawCorrection() {
-    const options = [...labels()].sort((a, b) => a.localeCompare(b)).map((label) => h("option", { value: label }, label));
-    const choice = h(
-      "select",
-      { id: "correct", "aria-label": "Wrong? Teach what it is" },
-      h("option", { value: "" }, "Wrong? It is …"),
-      options,
-    );
-    choice.addEventListener("change", async () => {
-      const label = choice.value;
-      const { file } = shown ?? {};
-      choice.value = "";
-      if (label && file) await project.teach([{ label, file }]);
-    });
-    show(correction, choice);
+    const teach = async (label) => shown && project.teach([{ label, file: shown.file }]);
+    show(correction, classChoice(project.all(), "Wrong? It is …", teach, { id: "correct" }));
   }
 
   function set(row, value, best, text = percent(value)) {
@@ -185,10 +180,12 @@ export function livePanel(project) {
     const fill = h("span", { class: "fill" });
     const value = h("span", { class: "value" });
     const track = h("span", { class: "track" }, fill);
-    const line = h("div", { class: `bar ${kind}`, hue, "data-bar": label }, h("span", { class: "name", title: label }, label), track, value);
-    return { element: line, fill, value };
+    const name = h("span", { class: "name", title: label, dir: "auto" }, label);
+    const line = h("div", { class: `bar ${kind}`, hue, "data-bar": label || null }, name, track, value);
+    return { element: line, fill, value, name };
   }
   const strange = makeRow("none of these", "0", "strange");
+  const others = makeRow("", "0", "others"); // so that the bars always add up to 100%
   strange.element.title = "Whether it looks more unusual than 95% of the images it has learned";
 
   function resting() {

@@ -3,6 +3,7 @@
 import { Failure, hasToken, setToken, takeToken } from "./api.js";
 import { ask, toast } from "./dialog.js";
 import { h, icon, show } from "./dom.js";
+import { openOnPhone } from "./phone.js";
 import { projectScreen } from "./project.js";
 import { projectsScreen } from "./projects.js";
 
@@ -16,9 +17,10 @@ function head(project, ...actions) {
     document.getElementById("top"),
     home,
     project && h("span", { class: "slash", "aria-hidden": "true" }, "/"),
-    project && h("h1", {}, project),
+    project && h("h1", { dir: "auto" }, project),
     h("span", { class: "space" }),
     !project && h("a", { class: "quiet", href: "/docs" }, "API"),
+    h("button", { class: "round", id: "phone", "aria-label": "Open on a phone", title: "Open on a phone", onclick: openOnPhone }, icon("phone")),
     ...actions,
   );
   document.title = project ? `${project} · dsal` : "dsal";

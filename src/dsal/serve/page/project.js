@@ -1,34 +1,23 @@
 // The screen of one model: teach its classes on the left, try it on the right.
 
-import { download, drop, Failure, info, listModels, remove, rename, undo, version } from "./api.js";
+import * as api from "./api.js";
 import { classCard, newClassCard } from "./classes.js";
 import { activity, ask, confirm, menu, toast } from "./dialog.js";
 import { bytes, h, hueOf, icon, show } from "./dom.js";
 import { chosen, dropped, folderOf } from "./files.js";
+import { inboxPanel } from "./inbox.js";
 import { insightPanel } from "./insight.js";
 import { livePanel } from "./live.js";
-import { remember, teach } from "./teach.js";
+import { add, isStarted, keepDrafts, leave, moveClass, redone, remember, sittingOf, take, undone } from "./sitting.js";
+import { parts, teach } from "./teach.js";
 
 const FOLLOW = 1000; // milliseconds between looks at the model's version
 const FOLD = 20; // from so many classes on, cards are folded and can be searched
 
-// Sessions by model, since the page was opened: thumbnails by class, earlier thumbnails for undo, and cards that were
-// unfolded. Classes that have no images yet are kept by the tab, so that they survive a reload.
-const sittings = new Map();
-const KEY = (name) => `dsal-classes-${name}`;
-const savedDrafts = (name) => JSON.parse(sessionStorage.getItem(KEY(name)) ?? "[]");
-
-/** Whether this tab has started a model of that name. */
-export const isStarted = (name) => sessionStorage.getItem(KEY(name)) !== null;
-
-/** Remember that this tab has started a model of that name. */
-export const begin = (name) => sessionStorage.setItem(KEY(name), "[]");
-
 export async function projectScreen(name, main, head) {
-  const sitting = sittings.get(name) ?? { thumbs: new Map(), past: [], drafts: savedDrafts(name), unfolded: new Set() };
-  sittings.set(name, sitting);
+  const sitting = sittingOf(name);
   let facts = null;
-  let lessons = 0; // in progress
+  let lessons = 0; // and other changes in progress
   let gone = false; // whether another screen is shown
   const cards = h("div", { class: "those" });
   const labels = () => Object.keys(facts?.classes ?? {});
@@ -48,19 +37,50 @@ export async function projectScreen(name, main, head) {
       draw();
     },
     labels,
+    all,
+    draw: () => draw(),
     counts: () => facts?.classes ?? {},
     teach: async (items) => {
       lessons++;
       drawHead();
       try {
-        await teach(project, items);
+        return await teach(project, items);
       } finally {
         lessons--;
         drawHead();
       }
     },
     refresh,
-    rename: (old, fresh) => changed(() => rename(name, facts.version, old, fresh), () => move(sitting, old, fresh), `Renamed to ${fresh}`),
+    /** Move pictures [{label, blob, thumb, name}] that were taught as another class to their label. */
+    relabel: async (items) => {
+      for (const part of parts(items)) {
+        const move = () => {
+          remember(sitting);
+          take(sitting, part.map(({ blob }) => blob));
+          for (const { label, ...picture } of part) add(sitting, label, [picture]);
+        };
+        await changed(() => api.relabel(name, facts.version, part), move, `Moved to ${part[0].label}`);
+      }
+    },
+    forget: ({ blob }) =>
+      changed(
+        () => api.forget(name, facts.version, [{ blob }]),
+        () => {
+          take(sitting, [blob]);
+          sitting.past = []; // the model has no earlier versions any more
+          sitting.future = [];
+        },
+        "Forgotten",
+      ),
+    rename: (old, fresh) =>
+      changed(
+        () => api.rename(name, facts.version, old, fresh),
+        () => {
+          remember(sitting);
+          moveClass(sitting, old, fresh);
+        },
+        `Renamed to ${fresh}`,
+      ),
     drop: async (label) => {
       const draft = sitting.drafts.indexOf(label);
       if (!(label in project.counts())) {
@@ -69,7 +89,11 @@ export async function projectScreen(name, main, head) {
       }
       if (labels().length === 1) return removeModel();
       const sure = await confirm(`Drop “${label}”?`, "The model will no longer recognise it. You can undo this.", "Drop");
-      return sure && changed(() => drop(name, facts.version, label), () => move(sitting, label, null), `Dropped ${label}`);
+      const taken = () => {
+        remember(sitting);
+        moveClass(sitting, label, null);
+      };
+      return sure && changed(() => api.drop(name, facts.version, label), taken, `Dropped ${label}`);
     },
     addDraft: (label) => {
       if (!all().includes(label)) sitting.drafts.push(label);
@@ -81,14 +105,17 @@ export async function projectScreen(name, main, head) {
   };
 
   const live = livePanel(project);
+  const inbox = inboxPanel(project);
   const insights = insightPanel(project);
 
   async function changed(action, then, text) {
+    lessons++; // so that nothing is drawn in between
     try {
       await action();
       then();
       toast(text);
     } finally {
+      lessons--;
       await refresh(); // also after a refusal: somebody else has changed the model
     }
   }
@@ -98,7 +125,7 @@ export async function projectScreen(name, main, head) {
     while (!gone) {
       await new Promise((resolve) => setTimeout(resolve, FOLLOW));
       if (gone || document.hidden || lessons) continue;
-      const now = await version(name).catch(() => undefined); // a server that is away is noticed by what people do
+      const now = await api.version(name).catch(() => undefined); // a server that is away is noticed by what people do
       if (now !== undefined && now !== (facts?.version ?? null) && !gone && !lessons) await refresh().catch(() => {});
     }
   }
@@ -106,29 +133,28 @@ export async function projectScreen(name, main, head) {
   async function removeModel() {
     const sure = await confirm(`Delete “${name}”?`, "This permanently deletes the model and its file. Download it first if in doubt.", "Delete");
     if (!sure) return;
-    if (facts) await remove(name);
+    if (facts) await api.remove(name);
     discard();
   }
 
   function discard() {
-    sittings.delete(name);
-    sessionStorage.removeItem(KEY(name));
+    leave(name);
     location.hash = "#/";
   }
 
   async function refresh() {
-    const { models } = await listModels();
-    facts = models.some((model) => model.name === name) ? await info(name) : null;
+    const { models } = await api.listModels();
+    facts = models.some((model) => model.name === name) ? await api.info(name) : null;
     sitting.known ||= facts !== null; // it may be deleted, or its first lesson undone, while it is on the screen
-    if (!sitting.known && !isStarted(name)) throw new Failure(404, `There is no model “${name}” in this folder.`);
+    if (!sitting.known && !isStarted(name)) throw new api.Failure(404, `There is no model “${name}” in this folder.`);
     sitting.drafts = sitting.drafts.filter((label) => !labels().includes(label));
     draw();
   }
 
-  async function take(rest, filename, what) {
+  async function save(rest, filename, what) {
     const line = activity(what);
     try {
-      const url = URL.createObjectURL(await download(name, rest, line.signal));
+      const url = URL.createObjectURL(await api.download(name, rest, line.signal));
       h("a", { href: url, download: filename }).click();
       setTimeout(() => URL.revokeObjectURL(url), 60000);
       toast(`Saved ${filename}`);
@@ -138,40 +164,43 @@ export async function projectScreen(name, main, head) {
   }
 
   function drawHead() {
-    const last = facts?.undo?.[0];
-    const undoButton = h(
-      "button",
-      {
-        id: "undo",
-        disabled: !last || lessons > 0,
-        title: lessons ? "A lesson is in progress" : last ? `Undo: ${last}` : "Nothing to undo",
-        onclick: () => changed(() => undo(name, facts.version), () => (sitting.thumbs = sitting.past.pop() ?? sitting.thumbs), `Undone: ${last}`),
-      },
-      icon("undo"),
-      h("span", { class: "wide" }, "Undo"),
-    );
+    const step = (what, Name, change, then, done) =>
+      h(
+        "button",
+        {
+          id: what,
+          disabled: !change || lessons > 0,
+          "aria-label": Name,
+          title: lessons ? "A lesson is in progress" : change ? `${Name}: ${change}` : `Nothing to ${what}`,
+          onclick: () => changed(() => api[what](name, facts.version), () => then(sitting), `${done}: ${change}`),
+        },
+        icon(what),
+        h("span", { class: "wide" }, Name),
+      );
+    const undoButton = step("undo", "Undo", facts?.undo[0], undone, "Undone");
+    const redoButton = facts?.redo.length > 0 && step("redo", "Redo", facts.redo[0], redone, "Done again");
     const actions = facts
       ? [
-          ["file", `Download the model (${bytes(facts.bytes)})`, () => take("/file", `${name}.dsal`, "Downloading…")],
-          ["cube", "Export to ONNX", () => take("/export?format=onnx", `${name}.onnx`, "Exporting to ONNX (about half a minute)…")],
+          ["file", `Download the model (${bytes(facts.bytes)})`, () => save("/file", `${name}.dsal`, "Downloading…")],
+          ["cube", "Export to ONNX", () => save("/export?format=onnx", `${name}.onnx`, "Exporting to ONNX (about half a minute)…")],
           ["bin", "Delete the model", removeModel, true],
         ]
       : [["bin", "Discard", discard]];
     const toTry = h("button", { class: "narrow", "aria-label": "Try", onclick: () => live.element.scrollIntoView({ behavior: "smooth" }) }, icon("camera"));
-    head(name, toTry, undoButton, menu("More actions", actions));
+    head(name, toTry, undoButton, redoButton, menu("More actions", actions));
   }
 
   function draw() {
     const focused = focus();
     drawHead();
-    if (facts && !sitting.drafts.length) sessionStorage.removeItem(KEY(name));
-    else sessionStorage.setItem(KEY(name), JSON.stringify(sitting.drafts));
+    keepDrafts(name, facts && !sitting.drafts.length ? null : sitting.drafts);
     search.hidden = all().length < FOLD;
     const wanted = search.value.trim().toLowerCase();
     const kept = [...all().entries()].filter(([, label]) => search.hidden || label.toLowerCase().includes(wanted));
     if (!project.recording && !project.watching) {
       show(cards, kept.map(([index, label]) => classCard(project, label, hueOf(index))));
     }
+    inbox.draw(facts);
     insights.draw(facts);
     live.draw(facts);
     focused()?.focus({ preventScroll: true });
@@ -182,8 +211,9 @@ export async function projectScreen(name, main, head) {
     const active = document.activeElement;
     const label = active?.closest("[data-label]")?.dataset.label;
     const buttons = () => [...(cards.querySelector(`[data-label="${CSS.escape(label)}"]`)?.querySelectorAll("button, summary") ?? [])];
-    const index = label === undefined ? -1 : buttons().indexOf(active);
-    return () => (index >= 0 ? buttons()[index] : active?.id ? document.getElementById(active.id) : null);
+    const name = (button) => button.getAttribute("aria-label") ?? button.textContent;
+    if (label === undefined) return () => (active?.id ? document.getElementById(active.id) : null);
+    return () => buttons().find((button) => name(button) === name(active));
   }
 
   const bring = async (found) => {
@@ -213,7 +243,7 @@ export async function projectScreen(name, main, head) {
     h("p", { class: "quiet" }, "Drop images on a class, or drop a folder or zip with one folder per class anywhere here."),
     search,
     h("div", { class: "cards" }, cards, newClassCard(project)),
-    h("p", { class: "quiet privacy" }, icon("lock"), "No image is kept. The thumbnails exist only in this tab, until you close it."),
+    h("p", { class: "quiet privacy" }, icon("lock"), "No image is kept. The pictures exist only in this tab, until you close it: open one to move it to another class, or to have it forgotten."),
   );
   left.addEventListener("dragenter", () => left.classList.add("over"));
   left.addEventListener("dragleave", (event) => !left.contains(event.relatedTarget) && left.classList.remove("over"));
@@ -234,26 +264,18 @@ export async function projectScreen(name, main, head) {
     const typing = event.target.closest?.("input, textarea, select, dialog");
     if (typing || event.key.toLowerCase() !== "z" || !(event.ctrlKey || event.metaKey)) return;
     event.preventDefault();
-    document.getElementById("undo")?.click();
+    document.getElementById(event.shiftKey ? "redo" : "undo")?.click();
   };
   document.addEventListener("paste", pasted);
   document.addEventListener("keydown", keys);
   await refresh();
-  show(main, h("div", { class: "bench" }, left, h("div", { class: "side" }, live.element)), insights.panel);
+  show(main, h("div", { class: "bench" }, left, h("div", { class: "side" }, live.element)), inbox.panel, insights.panel);
   follow();
   return () => {
     gone = true;
     document.removeEventListener("paste", pasted);
     document.removeEventListener("keydown", keys);
     live.close();
+    inbox.close();
   };
 }
-
-/** Move thumbnails to the new name of their class, or remove them if it is null. */
-function move(sitting, old, fresh) {
-  remember(sitting);
-  const pictures = sitting.thumbs.get(old) ?? [];
-  sitting.thumbs.delete(old);
-  if (fresh) sitting.thumbs.set(fresh, pictures);
-}
-

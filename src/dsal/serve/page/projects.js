@@ -3,29 +3,32 @@
 import { listModels, upload } from "./api.js";
 import { activity, ask, toast } from "./dialog.js";
 import { bytes, h, hueOf, icon, plural, show } from "./dom.js";
-import { begin } from "./project.js";
+import { begin } from "./sitting.js";
 
-const NAME = /^[A-Za-z0-9]([A-Za-z0-9 ._-]{0,62}[A-Za-z0-9_-])?$/;
+const NAME = /^[\p{L}\p{N}]([\p{L}\p{M}\p{N} ._-]*[\p{L}\p{M}\p{N}_-])?$/u; // the server's rule, too
+const FOREIGN = /[^\p{L}\p{M}\p{N} ._-]/gu;
+const MOST_CHARACTERS = 64;
 
 export async function projectsScreen(main) {
   const { models } = await listModels();
   const names = new Set(models.map((model) => model.name));
-  const check = (text) =>
-    names.has(text)
-      ? "There is already a model with this name."
-      : NAME.test(text)
-        ? ""
-        : "Use letters a to z, digits, spaces, - _ and . only. Start with a letter or digit; do not end with a space or dot.";
+  const check = (text) => {
+    const name = text.normalize("NFKC");
+    if (names.has(name)) return "There is already a model with this name.";
+    if (name.length > MOST_CHARACTERS) return `A name has at most ${MOST_CHARACTERS} characters; this one has ${name.length}.`;
+    return NAME.test(name) ? "" : "Use letters, digits, spaces, - _ and . only. Start with a letter or digit; do not end with a dot.";
+  };
+  const askName = async (title, options) => (await ask(title, { check, ...options }))?.normalize("NFKC");
 
   const create = async () => {
-    const name = await ask("Name the new model", { action: "Create", hint: "What will it tell apart? For example “Cups”.", check });
+    const name = await askName("Name the new model", { action: "Create", hint: "What will it tell apart? For example “Cups”." });
     if (!name) return;
     begin(name);
     location.hash = `#/p/${encodeURIComponent(name)}`;
   };
   const add = async (file) => {
-    const proposal = file.name.replace(/\.dsal$/, "").replace(/[^A-Za-z0-9 ._-]/g, "-");
-    const name = await ask("Name the uploaded model", { value: proposal, action: "Upload", check });
+    const proposal = file.name.replace(/\.dsal$/, "").replace(FOREIGN, "-");
+    const name = await askName("Name the uploaded model", { value: proposal, action: "Upload" });
     if (!name) return;
     const line = activity(`Uploading ${file.name}…`);
     try {
@@ -75,7 +78,7 @@ function listed(models, buttons) {
       "a",
       { class: "card model", href: `#/p/${encodeURIComponent(model.name)}`, hue: hueOf(index) },
       h("span", { class: "emblem" }, icon("cube")),
-      h("strong", {}, model.name),
+      h("strong", { dir: "auto" }, model.name),
       h("span", { class: "quiet" }, `${plural(model.classes.length, "class", "classes")} · ${bytes(model.bytes)}`),
       h("span", { class: "tags" }, model.classes.slice(0, 6).map((label) => h("span", { class: "tag" }, label))),
     );

@@ -4,14 +4,14 @@ import { learn } from "./api.js";
 import { activity, toast } from "./dialog.js";
 import { plural } from "./dom.js";
 import { prepare } from "./files.js";
+import { add, remember } from "./sitting.js";
 
 const MOST_IMAGES = 500;
 const MOST_BYTES = 40e6;
-const MOST_THUMBS = 60; // of a class
-const MOST_PAST = 20;
+const NUMBER = /image (\d+)(?=:| cannot| was)/; // as the server names an image of a request
 let turn = Promise.resolve();
 
-/** Teach items [{label, file | blob}]; lessons run one after another. */
+/** Teach items [{label, file | blob}], and return whether that went well; lessons run one after another. */
 export function teach(project, items) {
   const lesson = turn.then(() => run(project, items));
   turn = lesson.catch(() => {});
@@ -23,14 +23,14 @@ async function run(project, items) {
   const what = `${plural(items.length, "image")} of ${labels.length > 3 ? plural(labels.length, "class", "classes") : labels.join(", ")}`;
   const { say, bar, cancel, signal, end } = activity(`Preparing ${what}`, { max: items.length });
   const started = performance.now();
-  const totals = { images: 0, seen: 0, broken: [] };
+  const totals = { images: 0, seen: 0, moved: [], broken: [], refused: new Set() };
   try {
     const ready = await prepared(items, signal, (done) => (bar.value = done));
     for (const part of parts(ready)) {
       say(`Reading ${what}`);
       bar.value = 0;
       bar.max = part.length;
-      const outcome = await learn(
+      const lesson = learn(
         project.name,
         part,
         (done, total, stage) => {
@@ -43,23 +43,29 @@ async function run(project, items) {
         },
         signal,
       );
+      const outcome = await lesson.catch((error) => {
+        if (error.status !== 422) throw error;
+        totals.refused.add(named(error.message, part)); // none of this part can be read; the others may be
+        return null;
+      });
       cancel.disabled = false;
+      if (!outcome) continue;
       totals.images += outcome.images;
       totals.seen += outcome.seen_before;
+      totals.moved.push(...outcome.learned_as.map(({ image, label }) => ({ item: part[image - 1], label })));
       totals.broken.push(...outcome.broken.map((text) => named(text, part)));
-      if (outcome.images) {
-        remember(project.sitting);
-        add(project.sitting, part);
-      }
+      if (outcome.images) keep(project.sitting, part, outcome);
     }
     await project.refresh();
     const seconds = ((performance.now() - started) / 1000).toFixed(1);
-    report(totals, labels, seconds);
+    report(project, totals, labels, seconds);
+    return totals.refused.size === 0;
   } catch (error) {
     if (error.name !== "AbortError") toast(error.message, "failed");
     else if (totals.images) toast(`Cancelled; ${plural(totals.images, "image")} had already been learned.`);
     else toast("Cancelled: nothing was learned.");
     if (totals.images) await project.refresh();
+    return false;
   } finally {
     end();
   }
@@ -77,7 +83,7 @@ async function prepared(items, signal, progress) {
 }
 
 /** Split items into lessons within the server's limits of images and bytes. */
-function* parts(items) {
+export function* parts(items) {
   let part = [];
   let size = 0;
   for (const item of items) {
@@ -92,28 +98,29 @@ function* parts(items) {
   if (part.length) yield part;
 }
 
-/** Save the current thumbnails before a change, for undo. */
-export function remember(sitting) {
-  sitting.past.push(new Map(sitting.thumbs));
-  sitting.past = sitting.past.slice(-MOST_PAST);
+/** Keep the pictures of a lesson, except those that belong to another class or cannot be read. */
+function keep(sitting, part, { learned_as: elsewhere, broken }) {
+  remember(sitting);
+  const not = new Set([...elsewhere.map(({ image }) => image), ...broken.map((text) => Number(NUMBER.exec(text)?.[1]))]);
+  part.forEach(({ label, ...picture }, index) => not.has(index + 1) || add(sitting, label, [picture]));
 }
 
-function add(sitting, items) {
-  for (const { label, thumb } of items) {
-    if (thumb) sitting.thumbs.set(label, [...(sitting.thumbs.get(label) ?? []), thumb].slice(-MOST_THUMBS));
-  }
+/** The server numbers the images of a request; people know their files. */
+export function named(text, part) {
+  return text.replace(new RegExp(NUMBER, "gi"), (whole, number) => part[Number(number) - 1]?.name ?? whole);
 }
 
-/** The server numbers the images of a lesson; people know their files. */
-function named(text, part) {
-  const [, number, reason] = /^image (\d+)[^:]*: *(.*)$/s.exec(text) ?? [];
-  const item = part[Number(number) - 1];
-  return item ? `${item.name}: ${reason}` : text;
-}
-
-function report(totals, labels, seconds) {
+function report(project, totals, labels, seconds) {
   const what = labels.length > 3 ? plural(labels.length, "class", "classes") : labels.join(", ");
+  const repeated = totals.seen - totals.moved.length;
+  const few = (texts) => `${texts.slice(0, 5).join("; ")}${texts.length > 5 ? "; …" : ""}`;
   if (totals.images) toast(`Learned ${plural(totals.images, "image")} of ${what} in ${seconds} s`);
-  if (totals.seen) toast(`${plural(totals.seen, "image")} ${totals.seen === 1 ? "was" : "were"} already learned and skipped.`);
-  if (totals.broken.length) toast(`${plural(totals.broken.length, "image")} could not be read. ${totals.broken.slice(0, 5).join("; ")}${totals.broken.length > 5 ? "; …" : ""}`, "failed");
+  if (repeated) toast(`${plural(repeated, "image")} ${repeated === 1 ? "was" : "were"} already learned and skipped.`);
+  if (totals.moved.length) {
+    const fresh = [...new Set(totals.moved.map(({ item }) => item.label))].join(", ");
+    const learned = few(totals.moved.map(({ item, label }) => `${item.name} was already learned as ${label}`));
+    toast(`${learned}. Skipped.`, "done", { text: `Move to ${fresh}`, run: () => project.relabel(totals.moved.map(({ item }) => item)) });
+  }
+  if (totals.broken.length) toast(`${plural(totals.broken.length, "image")} could not be read. ${few(totals.broken)}`, "failed");
+  for (const text of totals.refused) toast(text, "failed");
 }

@@ -19,12 +19,12 @@ export function testResult(project, tested, result) {
     show(numbers, ...summary(readable, known, said));
   };
   slider.addEventListener("input", draw);
-  const broken = tested.length - readable.length;
+  const broken = tested.filter(({ answer }) => answer.error).map(({ path, answer }) => `${path}: ${answer.error}`);
   show(
     result,
     numbers,
     h("label", { class: "row wrap" }, slider, text),
-    broken > 0 && h("p", { class: "quiet" }, `${plural(broken, "image")} could not be read.`),
+    broken.length > 0 && h("p", { class: "quiet" }, `${plural(broken.length, "image")} could not be read. ${broken.slice(0, 5).join("; ")}${broken.length > 5 ? "; …" : ""}`),
     h("button", { id: "csv", onclick: () => save(tested, said) }, icon("file"), "Save the results as CSV"),
   );
   draw();
