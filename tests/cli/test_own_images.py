@@ -65,6 +65,7 @@ def test_a_life_of_a_model(call: Call, model: Path, album: Path, weights: Path) 
     assert len(known["classes"]) == 7
     assert call("forget", model, album / "second").out.startswith("forgot 45 images")
     assert "classes: 4" in call("info", model).out
+    assert "can learn more: yes" in call("info", model).out
 
 
 def test_merge(call: Call, model: Path, album: Path, weights: Path, tmp_path: Path) -> None:
@@ -178,6 +179,7 @@ def test_little_memory_is_refused_at_once(model: Path, album: Path) -> None:
     assert done.stderr.count("\n") == 1
     assert model.read_bytes() == before
     assert limited(0.8, "info", model).returncode == 0
+    assert limited(0.8, "rename", model, "char 0", "alpha").returncode == 0
 
 
 @pytest.mark.parametrize(
