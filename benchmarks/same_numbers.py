@@ -236,7 +236,9 @@ def main() -> None:
     if asked.what == "compare":
         old, new = (json.loads(path.read_text(encoding="utf-8")) for path in asked.files)
         lines = list(differences(old, new))
-        print("\n".join(lines) or f"equal: {sum(map(len, old.values()))} numbers and arrays in {len(old)} cases")
+        shared = [case for case in old if case in new]
+        count = sum(len(old[case]) for case in shared)
+        print("\n".join(lines) or f"equal: {count} numbers and arrays of {', '.join(shared)}")
         sys.exit(bool(lines))
     out = asked.files[0]
     cases = CASES | (FULL if asked.full else {})
