@@ -111,7 +111,7 @@ def walk(page: Any, server: Server, taught: Path, held_out: Path, shot: Callable
     drop(page, ".live", *tried)
     until(page, lambda _: len(page.find_elements(By.CSS_SELECTOR, ".small-picture")) == 5)
     shot("project")
-    press(page, ".small-picture:last-child")
+    press(page, ".small-picture.novel")
     shot("none", ".live")
     page.execute_script("scrollTo(0, 0)")
     press(page, '[data-label="Pagoda"] .thumb')
