@@ -15,7 +15,7 @@ from dsal.backbones.hub import DEFAULT, open_backbone
 from dsal.image_model import ImageModel
 
 DISTINCT = 20  # files; the others are further links to them, which the server cannot know
-SIZE = 600  # d_B: with the backbone, about 25 MB
+SIZE = 350  # d_B: with the backbone, about 25 MB
 
 
 def many(models: int, memory: str, most_seconds: float) -> dict[str, Any]:
