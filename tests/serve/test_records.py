@@ -105,7 +105,7 @@ def test_a_file_of_another_version_is_kept(client: TestClient, album: Path, sett
     assert not backup_path(path).exists()
     model = ImageModel.load(path)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dsal.image_model.model_files.__version__", "0.0.1")
+        patch.setattr("dsal.image_model.stored_model.__version__", "0.0.1")
         model.save(path)
     before = path.read_bytes()
     for label in ("char 37", "char 74"):  # only the first lesson finds the old version
