@@ -22,6 +22,7 @@ from dsal.files.tensors import load_tensors, save_tensors
 from dsal.image_model import ImageModel
 
 _GRAPH = "backbone.network.graph"
+_USES = (("POST", "/api/models/x/predict"), ("GET", "/api/models/x/info"), ("DELETE", "/api/models/x"))
 
 
 def good_models(folder: Path) -> dict[str, Path]:
@@ -95,11 +96,7 @@ def mutations(most: int, most_seconds: float) -> dict[str, Any]:
                     answer = client.put("/api/models/x/file", content=work.read_bytes())
                     statuses = [answer.status_code]
                     if answer.status_code == 201:
-                        statuses.append(
-                            client.post("/api/models/x/predict", files=files([picture(number)])).status_code
-                        )
-                        statuses.append(client.get("/api/models/x/info").status_code)
-                        statuses.append(client.delete("/api/models/x").status_code)
+                        statuses += [_status(client, *request) for request in _USES]
                     seconds.append(time.monotonic() - start)
                     if seconds[-1] == max(seconds):
                         slowest = f"{kind}: {done}"
@@ -112,6 +109,15 @@ def mutations(most: int, most_seconds: float) -> dict[str, Any]:
         **watch.found(), "grown_mb": round(watch.largest - watch.start), "p99_ms": milliseconds(seconds, 99),
         "slowest_ms": milliseconds(seconds, 100), "slowest": slowest, "status_5xx": wrong,
     }  # fmt: skip
+
+
+def _status(client: httpx.Client, method: str, path: str) -> int:
+    """Return the status of a request; 599 if the connection is lost."""
+    try:
+        sent = files([picture(0)]) if method == "POST" else None
+        return client.request(method, path, files=sent).status_code
+    except httpx.TransportError:
+        return 599
 
 
 def _break(path: Path, kind: str, random: np.random.Generator) -> str:

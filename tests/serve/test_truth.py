@@ -18,6 +18,7 @@ from starlette.testclient import TestClient
 
 from dsal.backbones import Backbone, channels_last, load_backbone
 from dsal.files.lock import model_lock
+from dsal.files.tensors import load_tensors, save_tensors
 from dsal.image_model import ImageModel
 from dsal.serve import Settings, create_app
 from dsal.serve.engine.extractor import Extractor
@@ -283,6 +284,21 @@ def test_uploads_bring_no_graph(settings: dict[str, Any], album: Path, tmp_path:
         with TestClient(create_app(Settings(**settings, foreign_backbones=allowed)), base_url=LOCAL) as client:
             answer = client.put("/api/models/x/file", content=data)
             assert (answer.status_code, "--allow-foreign-backbones" in answer.text) == (status, not allowed)
+
+
+def test_an_upload_has_to_predict(client: TestClient, album: Path, settings: dict[str, Any]) -> None:
+    """Every checksum is right, and its numbers are not: it was accepted, and every prediction was a 500."""
+    teach(client, album, "char 0", "char 37")
+    path = settings["folder"] / "m.dsal"
+    for name, value in (("novelty.products", -1.0), ("novelty.sums", float("inf"))):
+        arrays, facts = load_tensors(path)
+        arrays = {key: np.array(array) for key, array in arrays.items()}
+        arrays[name][:] = value
+        save_tensors(settings["folder"] / "bad.dsal", arrays, facts)
+        data = (settings["folder"] / "bad.dsal").read_bytes()
+        assert client.put("/api/models/up/file", content=data).status_code == 422
+        for answer in (client.get("/api/models/bad/info"), client.get("/v2/models/bad/ready")):
+            assert (answer.status_code, "error" in answer.json()) == (422, True)
 
 
 def test_a_token_of_the_user_is_not_printed(

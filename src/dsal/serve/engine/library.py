@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
+import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from dsal.backbones import graphs
@@ -154,7 +155,12 @@ class Library:
                 422,
                 "the model brings its own ONNX graph, which this server does not run: see --allow-foreign-backbones",
             )
-        self._read(upload)
+        model = self._read(upload)
+        card = model.backbone.card
+        try:
+            model.predict(np.zeros((card.size, card.size, 3), np.uint8))
+        except Exception as error:  # nobody can tell what its numbers do before they are used
+            raise FileFormatError(f"this model cannot predict: {error}") from error
 
     def add(self, name: str, upload: Path) -> None:
         """Move a file that was checked to its name."""
@@ -234,6 +240,10 @@ class Library:
             raise FileFormatError("this model has no classes, so it cannot be served")
         if not all(isinstance(label, str) for label in model.classes):
             raise FileFormatError("the class names of this model are not text, so it cannot be served")
+        try:
+            model.predictor()
+        except (ArithmeticError, ValueError) as error:  # LinAlgError is a ValueError
+            raise FileFormatError(f"this model cannot predict: {error}") from error
         return model
 
     def _shared(self, backbone: Backbone) -> Extractor:
