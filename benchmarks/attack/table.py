@@ -65,8 +65,8 @@ def _mutations(of: dict[str, Any]) -> list[tuple[str, ...]]:
 
 def _many(of: dict[str, Any]) -> list[tuple[str, ...]]:
     what = (
-        f"{of['models']:,} models of {of['megabytes_each']:g} MB ({of['distinct_files']} different files) listed and "
-        f"used in turn, {_time(of['seconds'], of)}"
+        f"{of['models']:,} models of {of['megabytes_each']:g} MB ({of['distinct_files']} different files) listed, "
+        f"{of['used']:,} uses in turn, {_time(of['seconds'], of)}"
     )
     held = of["resident_mb_every_100"]
     return [
