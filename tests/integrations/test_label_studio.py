@@ -125,9 +125,10 @@ def choice(label: str) -> list[dict[str, Any]]:
 
 
 def test_annotate_watch_correct_and_delete(
-    studio: Studio, tmp_path: Path, weights: Path, backbone: Backbone, album: Path
+    studio: Studio, tmp_path: Path, weights: Path, backbone: Backbone, album: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """60 pictures of three classes, 30 annotated one by one; one is changed, one deleted; the server is killed."""
+    monkeypatch.setenv("DSAL_ONNX", "0")  # features of the model to compare with come from the server's runtime
     port = free_port()
     server = Server(tmp_path / "models", weights, studio, port)
     try:
