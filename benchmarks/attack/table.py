@@ -71,7 +71,7 @@ def _many(of: dict[str, Any]) -> list[tuple[str, ...]]:
     held = of["resident_mb_every_100"]
     return [
         (what, f"memory flat below {of['memory']}",
-         f"{of['resident_mb']['largest']:,} MB at most, {held[-1]:,.0f} MB at the end"),
+         f"{of['resident_mb']['largest']:,} MB at most, {held[-1]:,.0f} MB at the last listing"),
         ("", "every answer right", f"{of['wrong']} wrong; list {of['list_ms'] / 1000:.1f} s, first use "
          f"{of['first_use_ms'] / 1000:.1f} s"),
     ]  # fmt: skip
