@@ -1,4 +1,4 @@
-"""1,000 models of 25 MB in one folder: listed, and used in turn."""
+"""1,000 models of 30 MB in one folder: listed, and used in turn."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dsal.backbones.hub import DEFAULT, open_backbone
 from dsal.image_model import ImageModel
 
 DISTINCT = 20  # files; the others are further links to them, which the server cannot know
-SIZE = 350  # d_B: with the backbone, about 25 MB
+SIZE = 350  # d_B: with the backbone, about 30 MB
 
 
 def many(models: int, memory: str, most_seconds: float) -> dict[str, Any]:
