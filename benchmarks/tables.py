@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.attack.table import attack_section
+from benchmarks.paper_recipe import RESULTS as PAPER_RECIPE
+from benchmarks.paper_recipe import table as paper_table
 from benchmarks.serve_table import serve_table
 from rich.box import MARKDOWN
 from rich.console import Console
@@ -120,6 +122,7 @@ def _markdown(table: Any) -> str:
 PAGES: dict[str, Callable[[], str]] = {
     "speed": lambda: speed(RESULTS / "speed"),
     "table1": lambda: networks(RESULTS / "table1.json", RESULTS / "table1-k25.json"),
+    "start/paper": lambda: paper_table(json.loads(PAPER_RECIPE.read_text(encoding="utf-8"))),
     "serve": lambda: (
         f"{serve_table(RESULTS / 'serve.json')}\n{attack_section(RESULTS / 'attack.json', RESULTS / 'soak.json')}"
     ),

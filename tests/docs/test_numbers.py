@@ -40,6 +40,17 @@ def test_the_readme_shows_the_committed_runs() -> None:
     assert row[2:4] == [f"{published.average.mean:.2f}", f"{published.last.mean:.2f}"]
 
 
+def test_the_papers_recipe() -> None:
+    found = results("paper-recipe.json")
+    (run,) = (run for run in found["runs"] if (run["method"], run["phases"]) == ("ds-al", 25))
+    assert (found["average"], found["last"]) == (run["average"]["mean"], run["last"]["mean"])
+    (row,) = rows("README.md", "[the paper's recipe]")
+    first = run["seeds"].index(0)
+    assert row[1:] == ["8192", *(f"{run[total]['values'][first]:.2f}" for total in ("average", "last", "base", "new"))]
+    settings = {"expansion_size": 8192, "gamma": 0.1, "compensation": 0.6, "activation": "tanh"}
+    assert settings.items() <= run["config"].items()
+
+
 def test_the_picture_shows_what_the_readme_says() -> None:
     """DS-AL is above ridge regression on all data, everywhere."""
     runs = results("curves.json")["runs"]
