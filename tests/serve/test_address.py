@@ -54,3 +54,9 @@ def test_a_certificate_that_cannot_be_used_is_named(tmp_path: Path) -> None:
             listen(Settings(folder=tmp_path, port=0, ssl_certfile=path))
     with pytest.raises(InputError, match="needs its certificate"):
         Settings(folder=tmp_path, ssl_keyfile=tmp_path / "key.pem")
+
+
+@pytest.mark.parametrize("page", ["http://::", "http://[", "http://a:99999"])
+def test_what_is_no_address_is_refused(page: str) -> None:
+    with pytest.raises(InputError, match="page must be an address"):
+        phone_address(Settings(folder=Path()), page)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from urllib.parse import quote, urlsplit
 
+from dsal.errors import InputError
 from dsal.serve.settings import Settings, is_loopback
 
 _EVERY = ("0.0.0.0", "::", "")  # addresses that mean: all of this machine
@@ -22,11 +23,15 @@ def phone_address(settings: Settings, page: str) -> str | None:
 
     ``page`` is the address under which a browser has opened it.
     """
-    parts = urlsplit(page)
-    host: str | None = parts.hostname or ""
+    try:
+        parts = urlsplit(page)
+        host: str | None = parts.hostname or ""
+        port = parts.port
+    except ValueError as error:
+        raise InputError(f"page must be an address such as http://127.0.0.1:8000, got {page!r}: {error}") from error
     if is_loopback(host or ""):
         host = None if settings.on_loopback else lan_address() if settings.host in _EVERY else settings.host
-    return None if host is None else _url(parts.scheme, host, parts.port, settings.token)
+    return None if host is None else _url(parts.scheme, host, port, settings.token)
 
 
 def lan_address() -> str | None:
