@@ -177,7 +177,7 @@ class OpenTensors(NamedTuple):
 
 
 @contextmanager
-def open_tensors(path: StrPath, schema: Schema, *, torn: bool = False) -> Iterator[OpenTensors]:
+def open_tensors(path: StrPath, schema: Schema, *, truncated: bool = False) -> Iterator[OpenTensors]:
     """Open what :func:`save_tensors` wrote, to read or copy its arrays one by one; errors as in :func:`load_tensors`.
 
     The arrays are those of the file as it was when it was opened, even if it is replaced.
@@ -185,12 +185,12 @@ def open_tensors(path: StrPath, schema: Schema, *, torn: bool = False) -> Iterat
     Args:
         path: the file.
         schema: the schema it must match.
-        torn: whether to open a truncated file, too; the arrays that it lacks are then damaged.
+        truncated: whether to open a truncated file, too; the arrays that it lacks are then damaged.
     """
     path = check_readable(path)
     with path.open("rb") as file:
         try:
-            headers, starts, document = _read_header(file, torn)
+            headers, starts, document = _read_header(file, truncated)
             facts = _facts(document, schema)
             check_headers(headers, schema.expected(facts), schema.sizes(facts))
             digests = document.get("arrays", {})
@@ -246,7 +246,7 @@ def damaged_arrays(path: StrPath, schema: Schema) -> tuple[dict[str, Any], list[
         FileFormatError: already the header is damaged, or of another kind or version.
     """
     whole, damaged = list[str](), list[str]()
-    with open_tensors(path, schema, torn=True) as opened:
+    with open_tensors(path, schema, truncated=True) as opened:
         for name, array in opened.arrays.items():
             try:
                 array.read()
@@ -273,7 +273,7 @@ def map_tensor(path: StrPath, schema: Schema) -> tuple[NDArray[Any], dict[str, A
     return array, opened.facts, opened.sha256
 
 
-def _read_header(file: BufferedReader, torn: bool) -> tuple[dict[str, Header], dict[str, int], dict[str, Any]]:
+def _read_header(file: BufferedReader, truncated: bool) -> tuple[dict[str, Header], dict[str, int], dict[str, Any]]:
     """Return the types and shapes of the arrays in a file, where each starts, and the document about them."""
     size, bytes_in_all = int.from_bytes(file.read(8), "little"), os.fstat(file.fileno()).st_size
     if size > min(_HEADER_BYTES, bytes_in_all):
@@ -299,7 +299,7 @@ def _read_header(file: BufferedReader, torn: bool) -> tuple[dict[str, Header], d
         if entry["data_offsets"] != [end, end + nbytes]:
             raise Mismatch(f"its header gives {name[:80]} another place than its size does")
         starts[name], end = 8 + size + end, end + nbytes
-    if bytes_in_all != 8 + size + end and not torn:
+    if bytes_in_all != 8 + size + end and not truncated:
         raise FileFormatError(f"{file.name} is not a readable safetensors file, or is truncated")
     Text(_HEADER_BYTES).check(about[_KEY], "its metadata")
     document = parse_json(about[_KEY])
