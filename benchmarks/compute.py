@@ -7,7 +7,6 @@ on the base classes alone. A budget is a number of epochs per phase, with the lo
 
     python benchmarks/compute.py choose lwf icarl --data-root DATA --proxy proxy-plain.safetensors
     python benchmarks/compute.py run ds-al acil lwf icarl --data-root DATA --epochs 1 3 10
-    python -m benchmarks.compute_figure; python -m benchmarks.tables
 
 ``choose`` tries the learning rates ``RATES``, relative to the published one, on the proxy of ``proxy.py`` (weights of a
 trial there: classes 0-39, then 40-49 in two phases), with ``TRIAL_EPOCHS`` per phase. ``run`` uses the best. A result
