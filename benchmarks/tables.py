@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.attack.table import attack_section
+from benchmarks.networks import describe_networks, read_networks
 from benchmarks.paper_recipe import RESULTS as PAPER_RECIPE
 from benchmarks.paper_recipe import table as paper_table
 from benchmarks.serve_table import serve_table
@@ -21,7 +22,6 @@ from rich.console import Console
 from dsal.cli.table import comparison_table
 from dsal.protocol.paper_numbers import paper_results
 from dsal.reproduction.item import markdown_block
-from dsal.reproduction.networks import describe_networks, read_networks
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -90,7 +90,7 @@ def _origin(document: dict[str, Any]) -> str:
 
 
 def networks(*paths: Path) -> str:
-    """Return comparisons with methods that train a network, as ``dsal reproduce table1`` shows them."""
+    """Return comparisons with methods that train a network, in words and tables."""
     blocks = [block for path in paths if path.is_file() for block in describe_networks(read_networks(path))]
     blocks = blocks or ["Nothing has been run yet."]
     return "\n\n".join("\n".join(markdown_block(block)) for block in blocks) + "\n"

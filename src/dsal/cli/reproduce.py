@@ -56,10 +56,6 @@ def reproduce(
         typer.Option(help="Features of Omniglot, for Fig. 6.", show_default="omniglot-features if available"),
     ] = None,
     data_root: DataRoot = None,
-    comparison: Annotated[
-        Path | None,
-        typer.Option(help="comparison.json of methods that train a network, for Table 1.", show_default=False),
-    ] = None,
     expansion_size: Annotated[
         int | None, typer.Option(help="d_B.", show_default="8192; 16384 for ImageNet, as in the paper")
     ] = None,
@@ -119,7 +115,6 @@ def reproduce(
         **options,
         "characters": characters,
         "data_root": None if data_root is None else str(data_root),
-        "comparison": None if comparison is None else str(comparison),
         **({} if expansion_size is None else {"expansion_size": expansion_size}),
         **({} if seeds is None else {"seeds": read_seeds(seeds)}),
         **({} if activations is None else {"activations": tuple(activations.split(","))}),

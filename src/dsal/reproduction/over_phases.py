@@ -16,7 +16,6 @@ from dsal.protocol.run_checkpoint import Kept
 from dsal.protocol.runs import write_config
 from dsal.report.charts import Axis
 from dsal.reproduction.item import Block, Item, Picture, Summary, Table, draw_lines, shown, signed
-from dsal.reproduction.networks import describe_networks, read_networks
 from dsal.reproduction.plan import PAPER_SETTINGS, Plan, TrainingSpec, named_file, title_of
 from dsal.reproduction.stream_training import Measurement, percent, phase_accuracies
 from dsal.reproduction.training_archive import Archive
@@ -58,8 +57,7 @@ class Table1(Item):
                 names = ("average_accuracy", "last_accuracy", "base_accuracy", "new_accuracy")
                 rows.append({"method": method, "phases": phases, **{name: document[name] for name in names}})
         dataset = archive.setting(self.needs(plan)[0]).image_dataset
-        summary = {"image_dataset": dataset, "seeds": list(plan.seeds), "phases": list(plan.phases), "rows": rows}
-        return summary if plan.comparison is None else {**summary, "networks": read_networks(Path(plan.comparison))}
+        return {"image_dataset": dataset, "seeds": list(plan.seeds), "phases": list(plan.phases), "rows": rows}
 
     def describe(self, summary: Summary) -> list[Block]:
         """Report our rows with the difference from the paper's, then all rows of the paper."""
@@ -90,14 +88,6 @@ class Table1(Item):
             Table(heads, tuple(ours)),
             f"DS-AL over ACIL in last accuracy, same features and projections: {'; '.join(ahead)}.",
             *(listed_there if images in PAPER_SETTINGS else []),
-            *(
-                []
-                if "networks" not in summary
-                else [
-                    "Methods that train a network in every phase, and DS-AL in the same run:",
-                    *describe_networks(summary["networks"]),
-                ]
-            ),
         ]
 
 

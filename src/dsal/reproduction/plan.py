@@ -32,7 +32,6 @@ class Plan:
         dataset: features, by name, file or folder of shards.
         characters: features of Omniglot for Fig. 6, by name or file; None leaves them out.
         data_root: folder with the images, which Fig. 3 shows.
-        comparison: a file ``comparison.json`` with methods that train a network, for Table 1.
         expansion_size: d_B.
         characters_size: d_B for Omniglot, whose 500 phases with 1,623 classes are expensive.
         gamma: ridge of both streams.
@@ -47,7 +46,6 @@ class Plan:
     dataset: str = "cifar100-features"
     characters: str | None = "omniglot-features"
     data_root: str | None = None
-    comparison: str | None = None
     expansion_size: int = 8192
     characters_size: int = 2048
     gamma: float = 0.1

@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from dsal.reproduction.item import Table
-from dsal.reproduction.networks import describe_networks, read_networks
-from dsal.reproduction.over_phases import Table1
 
 ORIGIN = {
     "dsal": "0", "commit": "abcdef0123456789", "torch": "2", "cpu": "a CPU", "threads": 1, "started": "today",
@@ -35,6 +33,8 @@ def run(method: str, average: float, last: float, *, samples: int = 0) -> dict[s
 
 def told(tmp_path: Path, *runs: dict[str, Any]) -> tuple[str, Table]:
     """All text, and the table."""
+    from benchmarks.networks import describe_networks, read_networks
+
     path = tmp_path / "comparison.json"
     path.write_text(json.dumps({"schema": 1, "runs": runs, "tuning": {}, "provenance": ORIGIN}), encoding="utf-8")
     blocks = describe_networks(read_networks(path))
@@ -71,16 +71,3 @@ def test_nobody_ahead(tmp_path: Path) -> None:
     assert "read other features than the rest" in text
     _, table = told(tmp_path, run("podnet-aanets", 40, 30, samples=2000))
     assert "66.31" in table.rows[0]  # what the paper calls AANets
-
-
-def test_table_1_shows_them_after_the_papers_rows(tmp_path: Path) -> None:
-    (tmp_path / "comparison.json").write_text(
-        json.dumps({"schema": 1, "runs": [run("ds-al", 50, 44), run("lwf", 30, 20)], "provenance": ORIGIN})
-    )
-    committed = Path(__file__).parents[2] / "docs" / "reproduction" / "table1.json"
-    summary = json.loads(committed.read_text(encoding="utf-8"))["summary"]
-    plain = Table1().describe(summary)
-    told = Table1().describe({**summary, "networks": read_networks(tmp_path / "comparison.json")})
-    assert told[: len(plain)] == plain
-    tables = [block for block in told[len(plain) :] if isinstance(block, Table)]
-    assert [row[0] for row in tables[0].rows] == ["ds-al", "lwf"]
