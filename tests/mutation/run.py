@@ -93,7 +93,7 @@ LEARNER = (
 PARTS = {
     "analytic/head": ("module | _", "logits ", "best_columns ", "Margins.", "_best ", "_check_width "),
     "analytic/streams": ("Compensation ", "one_hot ", "residue ", "cleansed "),
-    "analytic/learner": tuple(f"Learner.{name} " for name in (*LEARNER, "_residue_blocks")),
+    "analytic/learner": tuple(f"Learner.{name} " for name in (*LEARNER, "residue_blocks")),
     "image_model/learned_state": ("LearnedState.merge ",),
     "image_model/model": ("ImageModel.merge ",),
     "classifier/estimator": ("DSALClassifier.merge ", "DSALClassifier._extended "),

@@ -175,7 +175,7 @@ class Learner:
             yield 0
             for number, (stream, ridge) in enumerate(zip(self.compensations, comps, strict=True), start=1):
                 kept = phase.present if stream.cleanse and not first else every  # in the first, all classes are new
-                update(ridge, self._residue_blocks(phase, stream, every, kept), phase.rows, kept, self.team)
+                update(ridge, self.residue_blocks(phase, stream, kept, main.weights()), phase.rows, kept, self.team)
                 yield number
             self.phases += 1
 
@@ -402,8 +402,9 @@ class Learner:
             x = apply(self.main_activation, self.expand(block.features))  # (7)
             yield block.weighted(x, one_hot(block.columns, columns))
 
-    def _residue_blocks(self, phase: PhaseRows, stream: Compensation, every: Tensor, kept: Tensor) -> Blocks:
-        weights = self.ridges[0].weights()  # at the end of the phase
+    def residue_blocks(self, phase: PhaseRows, stream: Compensation, kept: Tensor, weights: Tensor) -> Blocks:
+        """Yield X_C and, of its targets, the columns ``kept``; ``weights`` are W_M at the end of the phase."""
+        every = torch.arange(phase.classes, device=self.backend.device)
         for block in own_rows(phase.read(self.block_rows), self.team):
             z = self.expand(block.features)
             fitted = self.backend.product(apply(self.main_activation, z), weights)

@@ -16,9 +16,8 @@ import typer
 from dsal.base import __version__
 from dsal.cli.compare import compare
 from dsal.cli.correct import drop, forget, redo, relabel, rename, undo
-from dsal.cli.export import export
 from dsal.cli.learn import learn
-from dsal.cli.models import check, info, merge
+from dsal.cli.models import check, export, info, merge
 from dsal.cli.predict import evaluate, predict, suggest
 from dsal.cli.pretrain import extract, pretrain
 from dsal.cli.processes import end_with_parent, in_processes, out_of_memory

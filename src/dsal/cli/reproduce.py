@@ -32,6 +32,7 @@ class _Images:
     features: str
 
 
+CHARACTERS = "omniglot-features"  # of Fig. 6
 WEIGHTS, FEATURES = "backbone.safetensors", "features"
 """What a reproduction from images creates first in its folder."""
 
@@ -51,19 +52,12 @@ def reproduce(
             help="Features (embedded, a file or a folder), or images: imagenet, imagenet100, or your own folder.",
         ),
     ] = "cifar100-features",
-    characters: Annotated[
-        str | None,
-        typer.Option(help="Features of Omniglot, for Fig. 6.", show_default="omniglot-features if available"),
-    ] = None,
     data_root: DataRoot = None,
     expansion_size: Annotated[
         int | None, typer.Option(help="d_B.", show_default="8192; 16384 for ImageNet, as in the paper")
     ] = None,
     seeds: Annotated[
         str | None, typer.Option("--seeds", "--seed", help="Seeds of the projection.", show_default="0,1,2")
-    ] = None,
-    activations: Annotated[
-        str | None, typer.Option(help="Activations of Fig. 5.", show_default="gelu,hardswish,mish,sigmoid,tanh")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A tiny version of everything, to see it work.")] = False,
     weights: Annotated[
@@ -99,8 +93,7 @@ def reproduce(
     from dsal.reproduction.reproduction import write_documents
 
     display = Display()
-    embedded = "omniglot-features"
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {"dataset": dataset}
     images: _Images | None = None
     if holds_images(dataset):
         data = load_dataset(dataset, data_root)
@@ -108,16 +101,13 @@ def reproduce(
         options = {**paper_options(data.name, len(data.class_names)), "dataset": str(out / FEATURES)}
         if quick:
             options = {**options, **_fewer(options)}
-    elif characters is None and embedded in feature_set_names():
-        characters = embedded
+    characters = CHARACTERS if images is None and CHARACTERS in feature_set_names() else None
     options = {
-        "dataset": dataset,
         **options,
         "characters": characters,
         "data_root": None if data_root is None else str(data_root),
         **({} if expansion_size is None else {"expansion_size": expansion_size}),
         **({} if seeds is None else {"seeds": read_seeds(seeds)}),
-        **({} if activations is None else {"activations": tuple(activations.split(","))}),
     }
     chosen = quick_plan(**options) if quick else Plan(**options)
     what = what or ["all"]
@@ -127,7 +117,7 @@ def reproduce(
     if images is not None:
         _features(images, out)
     elif characters is None:
-        display.note(f"Fig. 6 is on CIFAR-100 only: {embedded} is not available")
+        display.note(f"Fig. 6 is on CIFAR-100 only: {CHARACTERS} is not available")
     with display.bar() as bar:
         task = bar.add_task("training", total=None)
         for step in steps_of(what, chosen, out):

@@ -24,11 +24,10 @@ from numpy.typing import NDArray
 from scipy.linalg.lapack import dpstrf
 from torch import Tensor
 
-from dsal.analytic.activations import apply
 from dsal.analytic.learner import Learner
 from dsal.analytic.ridge import Ridge
 from dsal.analytic.ridge_state import pack
-from dsal.analytic.streams import cleansed, one_hot, residue
+from dsal.analytic.rows import PhaseRows, from_arrays
 from dsal.classifier import DSALClassifier, classifier_files
 from dsal.classifier.labels import columns_of, label_array
 from dsal.errors import FileFormatError, InputError
@@ -219,21 +218,14 @@ def residue_part(
     gamma = model.gamma if stream.gamma is None else stream.gamma
     if isinstance(gamma, str):
         raise InputError("clients that are phases need numbers for gamma and gamma_comp, not 'auto'")
-    columns, every = columns_of(labels, label_array(list(classes))), torch.arange(len(classes), device=backend.device)
-    kept = every if first or not stream.cleanse else torch.from_numpy(np.unique(columns)).to(backend.device)
+    columns = columns_of(labels, label_array(list(classes)))
+    cleansed = stream.cleanse and not first
+    kept = torch.from_numpy(np.unique(columns) if cleansed else np.arange(len(classes))).to(backend.device)
     w = torch.from_numpy(np.array(weights, dtype=np.float64, order="F")).to(backend.device)
     ridge = Ridge(learner.size, float(gamma), backend)
     ridge.grow(len(classes))
-
-    def blocks() -> Any:
-        for start in range(0, len(x), learner.block_rows):
-            z = learner.expand(torch.from_numpy(x[start : start + learner.block_rows]).to(backend.device))
-            own = torch.from_numpy(columns[start : start + learner.block_rows]).to(backend.device)
-            fitted = backend.product(apply(learner.main_activation, z), w)
-            left_over = cleansed(residue(one_hot(own, every), fitted), kept)  # (13), (15)
-            yield apply(stream.activation, z), left_over  # (14)
-
-    ridge.update(blocks(), rows=len(x))
+    phase = PhaseRows(from_arrays(x, columns, backend.device), len(x), kept, len(classes))
+    ridge.update(learner.residue_blocks(phase, stream, kept, w), len(x), kept)
     return Part(_rounded(flat({"comp": pack(ridge)}), dtype), {"gamma": float(gamma)})
 
 
