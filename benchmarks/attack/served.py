@@ -62,6 +62,7 @@ class Watch:
         self.server, self.largest = server, 0.0
         self.start = server.resident()
         self.live: list[float] = []
+        self.waited: list[float] = []
         self._stop = threading.Event()
 
     def __enter__(self) -> Watch:
@@ -76,7 +77,7 @@ class Watch:
 
     def __exit__(self, *_: object) -> None:
         self._answers.send("stop")
-        self.live = self._answers.recv()
+        self.live, self.waited = self._answers.recv()
         self._prober.join(10)
         self._stop.set()
         self._thread.join()
@@ -91,16 +92,20 @@ class Watch:
             "asked": len(self.live),
             "p99_ms": milliseconds(self.live, 99),
             "slowest_ms": milliseconds(self.live, 100),
+            "asker_waited_for_a_core_ms": {"p99": milliseconds(self.waited, 99), "longest": milliseconds(self.waited, 100)},
         }
         return {"resident_mb": {"before": round(self.start), "largest": round(self.largest)}, "live": live}
 
 
 def probe(address: tuple[str, int], pipe: Connection) -> None:
-    """Ask again and again whether a server is alive, on one connection each, until told to stop; answer the seconds."""
+    """Ask again and again whether a server is alive, on one connection each, until told to stop.
+
+    Answer the seconds of each question, and for how many of them this process itself was kept from a core.
+    """
     pipe.send("begun")
-    seconds: list[float] = []
+    seconds, waited = list[float](), list[float]()
     while not pipe.poll(_PROBE):
-        start = time.perf_counter()
+        start, before = time.perf_counter(), _waiting()
         try:
             with socket.create_connection(address, timeout=30) as connection:
                 connection.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
@@ -108,7 +113,13 @@ def probe(address: tuple[str, int], pipe: Connection) -> None:
         except OSError:
             good = False
         seconds.append(time.perf_counter() - start if good else float("inf"))
-    pipe.send(seconds)
+        waited.append(_waiting() - before)
+    pipe.send((seconds, waited))
+
+
+def _waiting() -> float:
+    """Return the seconds for which this thread was ready to run and no core was free; Linux only."""
+    return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
 
 
 def milliseconds(seconds: Sequence[float], percentile: float) -> float:

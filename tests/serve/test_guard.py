@@ -1,12 +1,13 @@
 """What one request may cost: its size, its time, its values are bounded on every route, before anything is built."""
 
+import base64
 import json
 import math
 import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from starlette.testclient import TestClient
 
 from dsal import InputError
 from dsal.serve import Settings, create_app
+from dsal.serve.http.bodies import decode_base64
+from dsal.serve.http_errors import Refusal
 from dsal.serve.settings import LIMITS, limits
 
 from .conftest import LOCAL, teach
@@ -57,10 +60,55 @@ def test_numbers_come_from_flat_lists_of_numbers(client: TestClient, album: Path
 
 @pytest.mark.parametrize("end", ["api/models/m/predict", "api/models/m/learn", "v2/models/m/infer"])
 def test_values_of_json_are_counted_before_they_are_built(client: TestClient, end: str) -> None:
-    for body in (b"[" + b"[]," * 200_000 + b"0]", b"[" + b"0," * 1_200_000 + b"0]", b'[{"a":{}}' + b",{}" * 200_000):
+    keys = b"{%s}" % b",".join(b'"%d":0' % number for number in range(100_000))
+    lists, numbers, objects = b"[]," * 200_000, b"0," * 1_200_000, b",{}" * 200_000
+    for body in (b"[%b0]" % lists, b"[%b0]" % numbers, b'[{"a":{}}%b]' % objects, keys, b'"%b"' % (b"\\n" * 1_200_000)):
         with most_bytes(4 * len(body) + 20_000_000):
             answer = client.post(f"/{end}", content=body, headers=JSON)
         assert (answer.status_code, "at most 1000000 values" in answer.json()["error"]) == (413, True)
+
+
+def longest_wait(function: Callable[[], object]) -> tuple[float, float]:
+    """Return the longest time for which a function keeps other threads waiting, and its own time."""
+    longest, stop = 0.0, threading.Event()
+
+    def look() -> None:
+        nonlocal longest
+        last = time.perf_counter()
+        while not stop.is_set():
+            time.sleep(0.001)
+            last, before = time.perf_counter(), last
+            longest = max(longest, last - before)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    start = time.perf_counter()
+    function()
+    seconds = time.perf_counter() - start
+    stop.set()
+    looking.join()
+    return longest, seconds
+
+
+def test_other_threads_run_while_a_large_body_is_read() -> None:
+    """A call that keeps Python's lock keeps the event loop waiting, whichever thread it runs in."""
+    data = bytes(range(256)) * 200_000
+    text = base64.b64encode(data).decode()
+    assert decode_base64(text) == decode_base64(f"data:image/png;base64,{text}") == data
+    waits = [longest_wait(lambda: decode_base64(text)) for _ in range(3)]
+    assert min(longest / seconds for longest, seconds in waits) < 0.5
+    for wrong in (text[:1000] + "==" + text[1002:], "=" + text[1:], text[:-1], text + "=", "a\nbc", "data:"):
+        with pytest.raises(Refusal, match="must be base64"):
+            decode_base64(wrong)
+
+
+def test_a_form_of_almost_boundaries(client: TestClient) -> None:
+    """The parser would take 0.2 s for each of these megabytes."""
+    head = b'--B\r\nContent-Disposition: form-data; name="images"; filename="x"\r\n\r\n'
+    form = {"Content-Type": "multipart/form-data; boundary=B"}
+    content = head + b"\r\n--Bx" * 1_000_000 + b"\r\n--B--\r\n"
+    answer = client.post("/api/models/m/predict", content=content, headers=form)
+    assert (answer.status_code, "at most 2020 parts" in answer.json()["error"]) == (413, True)
 
 
 def test_outputs_are_asked_for_once(client: TestClient, album: Path) -> None:

@@ -39,7 +39,7 @@ class Settings:
         max_wait_ms: milliseconds that a prediction waits for others while its batch is not full.
         max_body: most bytes of a request.
         max_small: most bytes of a request without images.
-        max_json_values: most values in a JSON body; a list or an object counts for ten.
+        max_json_values: most values in a JSON body; a list, an object or a key counts for ten.
         max_bodies: most bytes of all requests in memory.
         max_upload: most bytes of an uploaded model file.
         max_images: most images per request.

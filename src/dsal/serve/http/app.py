@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import FileResponse
+from starlette.responses import FileResponse, JSONResponse
 from starlette.staticfiles import StaticFiles
 
 from dsal.base import __version__
@@ -46,6 +46,7 @@ def create_app(settings: Settings, more: Sequence[Routes] = ()) -> Guard:
         title="dsal serve",
         version=__version__,
         description="Image models that learn new classes in closed form, forget none and keep no image.",
+        openapi_url=None,  # FastAPI would write it in the event loop
         docs_url=None,
         redoc_url=None,
         lifespan=life,
@@ -56,6 +57,10 @@ def create_app(settings: Settings, more: Sequence[Routes] = ()) -> Guard:
     @app.get("/metrics", include_in_schema=False)
     def metrics() -> Response:
         return Response(service.metrics.text(), media_type=CONTENT_TYPE)
+
+    @app.get("/openapi.json", include_in_schema=False)
+    def openapi() -> Response:
+        return JSONResponse(app.openapi())
 
     @app.get("/", include_in_schema=False)
     def page() -> Response:
