@@ -13,7 +13,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("part", choices=("hostile", "kills", "mutations", "many"))
     parser.add_argument("--fraction", type=float, default=1.0, help="of the requests, kills, files or models")
-    parser.add_argument("--minutes", type=float, default=1e6, help="stop kills, mutations or many after this time")
+    parser.add_argument("--minutes", type=float, default=1e6, help="stop the attack after this time")
+    parser.add_argument("--alone", type=float, default=60, help="seconds of honest clients alone, before the hostile ones")
     parser.add_argument("--memory", default="2GB", help="budget of the server, for hostile and many")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/attack.json"))
     options = parser.parse_args()
@@ -24,7 +25,7 @@ def main() -> None:
     if options.part == "hostile":
         from benchmarks.attack.hostile import hostile
 
-        found = hostile(of(2000), options.memory, alone=60 * options.fraction)
+        found = hostile(of(2000), options.memory, options.alone, 60 * options.minutes)
     elif options.part == "kills":
         from benchmarks.attack.kills import kills
 

@@ -105,16 +105,18 @@ class Crowd:
         return found  # type: ignore[no-any-return]
 
 
-def attack(address: tuple[str, int], model: bytes, requests: int, seed: int) -> dict[str, Counter[int]]:
+def attack(
+    address: tuple[str, int], model: bytes, requests: int, seed: int, most_seconds: float
+) -> dict[str, Counter[int]]:
     """Send hostile requests from sixteen clients; return the number of answers by kind and status."""
     answers: dict[str, Counter[int]] = {}
-    left, lock = [requests], threading.Lock()
+    left, lock, until = [requests], threading.Lock(), time.monotonic() + most_seconds
 
     def client(number: int) -> None:
         attacker = Attacker(address, seed * CLIENTS + number, model)
         while True:
             with lock:
-                if not left[0]:
+                if not left[0] or time.monotonic() > until:
                     break
                 left[0] -= 1
             kind, status = attacker.step()
@@ -131,7 +133,7 @@ def attack(address: tuple[str, int], model: bytes, requests: int, seed: int) -> 
     return answers
 
 
-def hostile(requests: int, memory: str, alone: float = 60) -> dict[str, Any]:
+def hostile(requests: int, memory: str, alone: float, most_seconds: float) -> dict[str, Any]:
     """Measure honest clients alone, then beside the attack; compare what was learned with what was acknowledged."""
     from dsal.image_model import ImageModel
 
@@ -152,7 +154,7 @@ def hostile(requests: int, memory: str, alone: float = 60) -> dict[str, Any]:
                         time.sleep(alone)
                     else:
                         os.nice(10)  # the attackers' own work comes from elsewhere
-                        answers = attack(server.address, small, requests, seed=0)
+                        answers = attack(server.address, small, requests, 0, most_seconds)
                     seconds, wrong, lessons = crowd.end()
                 taught.update(lessons)
                 found[name] = {

@@ -194,7 +194,8 @@ class _Whitening:
         rho = size / (rows + size)
         level = float(np.trace(scatter)) / degrees / size
         scale = (1 - rho) / degrees
-        root = np.asfortranarray(scale * scatter + np.eye(size) * (rho * level if level > 0 else 1.0))
+        root = np.asfortranarray(scale * scatter)
+        root[np.diag_indices(size)] += rho * level if level > 0 else 1.0  # np.eye would hold Python's lock for long
         if not lapack.cholesky_(root):
             raise LinAlgError("not positive definite")
         root = np.asfortranarray(np.triu(root))
