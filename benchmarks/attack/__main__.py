@@ -14,7 +14,9 @@ def main() -> None:
     parser.add_argument("part", choices=("hostile", "kills", "mutations", "many"))
     parser.add_argument("--fraction", type=float, default=1.0, help="of the requests, kills, files or models")
     parser.add_argument("--minutes", type=float, default=1e6, help="stop the attack after this time")
-    parser.add_argument("--alone", type=float, default=60, help="seconds of honest clients alone, before the hostile ones")
+    parser.add_argument(
+        "--alone", type=float, default=60, help="seconds of honest clients alone, before the hostile ones"
+    )
     parser.add_argument("--memory", default="2GB", help="budget of the server, for hostile and many")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/attack.json"))
     options = parser.parse_args()

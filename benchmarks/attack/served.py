@@ -92,7 +92,10 @@ class Watch:
             "asked": len(self.live),
             "p99_ms": milliseconds(self.live, 99),
             "slowest_ms": milliseconds(self.live, 100),
-            "asker_waited_for_a_core_ms": {"p99": milliseconds(self.waited, 99), "longest": milliseconds(self.waited, 100)},
+            "asker_waited_for_a_core_ms": {
+                "p99": milliseconds(self.waited, 99),
+                "longest": milliseconds(self.waited, 100),
+            },
         }
         return {"resident_mb": {"before": round(self.start), "largest": round(self.largest)}, "live": live}
 
