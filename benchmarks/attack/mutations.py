@@ -6,6 +6,8 @@ import os
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from dsal.files.tensors import load_tensors, save_tensors
 from dsal.image_model import ImageModel
 
 _GRAPH = "backbone.network.graph"
-_USES = (("POST", "/api/models/x/predict"), ("GET", "/api/models/x/info"), ("DELETE", "/api/models/x"))
+_MEMORY = Path("/dev/shm")
 
 
 def good_models(folder: Path) -> dict[str, Path]:
@@ -61,54 +63,94 @@ def break_graph(path: Path, random: np.random.Generator) -> None:
     save_tensors(path, {name: np.asarray(array) for name, array in arrays.items()}, facts)
 
 
-def mutations(most: int, most_seconds: float) -> dict[str, Any]:
-    """Upload damaged files to a server that accepts foreign graphs; ask and delete what it has accepted.
+class Mutator:
+    """Uploads damaged files, and asks and deletes what the server has accepted.
 
-    In one of thirty the graph itself is damaged, and a process is started to try it.
+    Args:
+        url: address of the server.
+        name: name of the models.
+        seed: seed of the damage.
+        folder: folder for the files.
+        contents: good files, by kind.
+    """
+
+    def __init__(self, url: str, name: str, seed: int, folder: Path, contents: dict[str, bytes]) -> None:
+        self.url, self.name, self.contents = url, name, contents
+        self.random, self.work = np.random.default_rng(seed), folder / f"{name}.dsal"
+        self.answers, self.reached = Counter[str](), Counter[str]()
+        self.wrong: list[str] = []
+        self.seconds: list[tuple[float, str]] = []
+
+    def run(self, numbers: Iterable[int]) -> None:
+        """Upload a file for each number."""
+        with httpx.Client(base_url=self.url, timeout=120) as client:
+            for number in numbers:
+                self._step(client, "graph inside" if number % 30 == 0 else ("network", "graph")[number % 2])
+
+    def _step(self, client: httpx.Client, kind: str) -> None:
+        self.work.write_bytes(self.contents["network" if kind == "network" else "graph"])
+        try:
+            done = _break(self.work, kind, self.random)
+        except (ValueError, TypeError, OverflowError):  # it cannot be written as a file at all
+            done = break_bytes(self.work, self.random)
+        start, path = time.monotonic(), f"/api/models/{self.name}"
+        answer = client.put(f"{path}/file", content=self.work.read_bytes())
+        statuses = [answer.status_code]
+        if answer.status_code == 201:
+            uses = (("POST", f"{path}/predict"), ("GET", f"{path}/info"), ("DELETE", path))
+            statuses += [_status(client, *request) for request in uses]
+        self.seconds.append((time.monotonic() - start, f"{kind}: {done}"))
+        self.answers[f"{kind}: {statuses[0]}"] += 1
+        self.reached[_stage(answer)] += 1
+        if any(status >= 500 for status in statuses):
+            self.wrong.append(f"{kind}: {done}: {statuses} {answer.text[:200]}")
+
+
+def mutations(most: int, most_seconds: float) -> dict[str, Any]:
+    """Upload damaged files from two clients to a server that accepts foreign graphs.
+
+    In one of thirty the graph itself is damaged. Files lie in memory where the system allows it.
     """
     os.environ["DSAL_ONNX"] = "0"  # converting networks would take all the time
-    random, answers = np.random.default_rng(0), Counter[str]()
-    slowest, wrong, seconds = "", list[str](), list[float]()
     before, began = conditions(), time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        work, good = Path(folder) / "broken.dsal", good_models(Path(folder))
+    with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
+        good = good_models(Path(folder))
         contents = {name: path.read_bytes() for name, path in good.items()}
         options = ("--allow-foreign-backbones", "--backbone", str(Path(folder) / "small.safetensors"))
-        with (
-            Server(Path(folder) / "models", *options) as server,
-            httpx.Client(base_url=server.url, timeout=120) as client,
-        ):
-            for path in good.values():  # everything is loaded and warm
-                client.put("/api/models/warm/file", content=path.read_bytes()).raise_for_status()
-                client.post("/api/models/warm/predict", files=files([picture(0)])).raise_for_status()
-                client.delete("/api/models/warm").raise_for_status()
-            with Watch(server) as watch:
-                for number in range(most):
-                    if time.monotonic() > began + most_seconds:
-                        break
-                    kind = "graph inside" if number % 30 == 0 else ("network", "graph")[number % 2]
-                    work.write_bytes(contents["network" if kind == "network" else "graph"])
-                    try:
-                        done = _break(work, kind, random)
-                    except (ValueError, TypeError, OverflowError):  # it cannot be written as a file at all
-                        done = break_bytes(work, random)
-                    start = time.monotonic()
-                    answer = client.put("/api/models/x/file", content=work.read_bytes())
-                    statuses = [answer.status_code]
-                    if answer.status_code == 201:
-                        statuses += [_status(client, *request) for request in _USES]
-                    seconds.append(time.monotonic() - start)
-                    if seconds[-1] == max(seconds):
-                        slowest = f"{kind}: {done}"
-                    answers[f"{kind}: {statuses[0]}"] += 1
-                    if any(status >= 500 for status in statuses):
-                        wrong.append(f"{kind}: {done}: {statuses} {answer.text[:200]}")
+        with Server(Path(folder) / "models", *options) as server:
+            with httpx.Client(base_url=server.url, timeout=120) as client:
+                for content in contents.values():  # everything is loaded and warm
+                    client.put("/api/models/warm/file", content=content).raise_for_status()
+                    client.post("/api/models/warm/predict", files=files([picture(0)])).raise_for_status()
+                    client.delete("/api/models/warm").raise_for_status()
+            numbers = iter(range(most))
+            until = time.monotonic() + most_seconds
+            left = iter(lambda: next(numbers, None) if time.monotonic() < until else None, None)
+            mutators = [Mutator(server.url, f"x{seed}", seed, Path(folder), contents) for seed in range(2)]
+            with Watch(server) as watch, ThreadPoolExecutor(2) as pool:
+                for ended in [pool.submit(mutator.run, left) for mutator in mutators]:
+                    ended.result()
+    seconds = sorted(each for mutator in mutators for each in mutator.seconds)
     return {
-        "conditions": before, "seconds": round(time.monotonic() - began), "files": len(seconds),
-        "answers": dict(answers),
-        **watch.found(), "grown_mb": round(watch.largest - watch.start), "p99_ms": milliseconds(seconds, 99),
-        "slowest_ms": milliseconds(seconds, 100), "slowest": slowest, "status_5xx": wrong,
+        "conditions": before, "seconds": round(time.monotonic() - began), "files": len(seconds), "clients": 2,
+        "answers": dict(sum((mutator.answers for mutator in mutators), Counter())),
+        "ended_at": dict(sum((mutator.reached for mutator in mutators), Counter())),
+        **watch.found(), "grown_mb": round(watch.largest - watch.start),
+        "p99_ms": milliseconds([time for time, _ in seconds], 99), "slowest_ms": round(1000 * seconds[-1][0], 1),
+        "slowest": seconds[-1][1], "status_5xx": [each for mutator in mutators for each in mutator.wrong],
     }  # fmt: skip
+
+
+def _stage(answer: httpx.Response) -> str:
+    """Return what has refused a file."""
+    if answer.status_code == 201:
+        return "accepted"
+    if answer.status_code != 422:
+        return f"{answer.status_code}"
+    error = answer.json()["error"]
+    if "not accepted as a backbone" in error:
+        return "the trial of its graph" if "a trial" in error or "ONNX Runtime" in error else "the check of its graph"
+    return "its checksum" if "does not match" in error else "its format or its values"
 
 
 def _status(client: httpx.Client, method: str, path: str) -> int:
