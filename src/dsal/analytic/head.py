@@ -85,8 +85,12 @@ class AnalyticHead(nn.Module):
         return combined(main, product(apply(self.activation, z), self.comp), self.compensation)
 
     def copied(self, dtype: torch.dtype) -> AnalyticHead:
-        """Return an independent copy in another precision."""
-        return deepcopy(self).to(dtype)
+        """Return an independent copy in another precision.
+
+        Its numbers are converted first: deepcopy would copy them, and hold Python's lock meanwhile.
+        """
+        converted = {id(part): part.to(dtype, copy=True) for part in self.buffers() if part.is_floating_point()}
+        return deepcopy(self, converted).to(dtype)
 
 
 def logits(head: AnalyticHead, features: Array, backend: Backend, dtype: torch.dtype = torch.float64) -> Array:

@@ -19,7 +19,7 @@ from dsal.serve.engine.names import model_path
 from dsal.serve.engine.service import ReadImages, ScoredImages, Service
 from dsal.serve.http import schemas
 from dsal.serve.http.bodies import Bodies
-from dsal.serve.http.requests import HASHES, LABELS, Key, SkipBroken, image_body, images_of, labelled_images_of
+from dsal.serve.http.schemas import Key, SkipBroken
 from dsal.serve.http_errors import Refusal
 
 _HASH = re.compile("[0-9A-Fa-f]{64}")
@@ -30,7 +30,7 @@ def api_routes(service: Service, bodies: Bodies) -> APIRouter:
     router = APIRouter(prefix="/api/models", responses=schemas.FAILURES)
     settings, library = service.settings, service.library
 
-    @router.post("/{name}/predict", openapi_extra=image_body(), response_model=schemas.Predictions)
+    @router.post("/{name}/predict", openapi_extra=schemas.image_body(), response_model=schemas.Predictions)
     async def predict(
         name: str,
         request: Request,
@@ -43,13 +43,13 @@ def api_routes(service: Service, bodies: Bodies) -> APIRouter:
         Novelty is the fraction of the learned images that look less unusual than this one.
         """
         model_path(library.folder, name)
-        images, _ = await images_of(bodies, request)
+        images, _ = await bodies.images(request)
         found = await service.scores(await service.snapshot(name), images, skip_broken)
         size = found.scores.probabilities.size * 8
         text = await bodies.off_loop(size, _predictions, name, len(images), found, top_k, threshold)
         return Response(text, media_type="application/json")
 
-    @router.post("/{name}/learn", openapi_extra=image_body("labels", labels=LABELS))
+    @router.post("/{name}/learn", openapi_extra=schemas.image_body("labels", labels=schemas.LABELS))
     async def learn(
         name: str, request: Request, key: Key = None, skip_broken: SkipBroken = False
     ) -> schemas.LessonOutcome:
@@ -58,17 +58,20 @@ def api_routes(service: Service, bodies: Bodies) -> APIRouter:
         The response is sent once the lesson is on disk. Sent again with the same Idempotency-Key, it counts once.
         """
         model_path(library.folder, name)
-        images, labels = await labelled_images_of(bodies, request)
+        images, labels = await bodies.labelled_images(request)
         outcome = await service.learn(name, key, images, labels, skip_broken)
         return schemas.LessonOutcome(**outcome)
 
-    @router.post("/{name}/suggest", openapi_extra=image_body(hashes=HASHES))
+    @router.post("/{name}/suggest", openapi_extra=schemas.image_body(hashes=schemas.HASHES))
     async def suggest(
-        name: str, request: Request, count: Annotated[int, Query(ge=1, le=1000)] = 20, skip_broken: SkipBroken = False
+        name: str,
+        request: Request,
+        count: Annotated[int, Query(ge=1, le=1000)] = 20,
+        skip_broken: SkipBroken = False,
     ) -> schemas.Suggestions:
         """Suggest unlabelled images worth labelling: typical of what the model is unsure of, and diverse."""
         model_path(library.folder, name)
-        images, hashes = await images_of(bodies, request, "hashes")
+        images, hashes = await bodies.images(request, "hashes")
         keys = _keys(hashes, len(images)) if hashes else await asyncio.to_thread(content_keys, images)
         found = await service.read(name, images, skip_broken)
         return await asyncio.to_thread(_suggestions, found, keys, count)

@@ -6,29 +6,34 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, JSONResponse
 from starlette.staticfiles import StaticFiles
 
 from dsal.base import __version__
+from dsal.serve.address import phone_address
 from dsal.serve.engine.records import CONTENT_TYPE
 from dsal.serve.engine.service import Service
+from dsal.serve.http import schemas
 from dsal.serve.http.api import api_routes
 from dsal.serve.http.bodies import Bodies
 from dsal.serve.http.corrections import correction_routes
 from dsal.serve.http.guard import EXPECTED, Guard, failure, refused
 from dsal.serve.http.open_inference import inference_routes
-from dsal.serve.http.phone import phone_routes
 from dsal.serve.http.transfer import transfer_routes
+from dsal.serve.qr_code import qr_code
 from dsal.serve.settings import Settings
 
 PAGE = Path(__file__).parents[1] / "page"
 _FRESH = {"Cache-Control": "no-cache"}
 
+PageOrigin = Annotated[
+    str, Query(pattern=r"^https?://[^/?#@\s]{1,100}$", description="Origin of the page in the browser.")
+]
 Routes: TypeAlias = Callable[[Service, Bodies], APIRouter]
 
 
@@ -51,7 +56,7 @@ def create_app(settings: Settings, more: Sequence[Routes] = ()) -> Guard:
         redoc_url=None,
         lifespan=life,
     )
-    for routes in (api_routes, correction_routes, inference_routes, phone_routes, transfer_routes, *more):
+    for routes in (api_routes, correction_routes, inference_routes, transfer_routes, *more):
         app.include_router(routes(service, bodies))
 
     @app.get("/metrics", include_in_schema=False)
@@ -61,6 +66,12 @@ def create_app(settings: Settings, more: Sequence[Routes] = ()) -> Guard:
     @app.get("/openapi.json", include_in_schema=False)
     def openapi() -> Response:
         return JSONResponse(app.openapi())
+
+    @app.get("/api/phone", responses=schemas.FAILURES)
+    def phone(page: PageOrigin) -> schemas.Phone:
+        """Return the address under which other machines reach the page, with the token, and its QR code."""
+        url = phone_address(settings, page)
+        return schemas.Phone(url=url, qr=[] if url is None else qr_code(url))
 
     @app.get("/", include_in_schema=False)
     def page() -> Response:

@@ -21,6 +21,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope
 
+from dsal.serve.engine.names import class_label
 from dsal.serve.http_errors import Refusal
 from dsal.serve.settings import MEGABYTE, Settings
 
@@ -88,6 +89,43 @@ class Bodies:
         if not parser.ended:
             raise Refusal(400, "the body is not a valid form: it ends before its last boundary")
         return form
+
+    async def images(self, request: Request, field: str = "labels") -> tuple[list[bytes], list[Any]]:
+        """Return the image files of a multipart or JSON body, and the texts of another field."""
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        max_images = self.settings.max_images
+        texts: list[Any]
+        if kind == "multipart/form-data":
+            form = await self.form(request)
+            images, texts = form_files(form, "images"), list(form_texts(form, field))
+            await form.close()
+        elif kind == "application/json":
+            body = await self.read(request)
+            document = await self.json(body)
+            if not isinstance(document, dict) or not isinstance(document.get("images"), list):
+                raise Refusal(422, 'the body must be {"images": [base64, ...]}, and for a lesson "labels": [...]')
+            given = document.get(field, [])
+            texts = given if isinstance(given, list) else [given]
+            if len(document["images"]) > max_images:
+                raise Refusal(413, f"a request may contain at most {max_images} images, got {len(document['images'])}")
+            images = await self.off_loop(len(body), lambda: [decode_base64(image) for image in document["images"]])
+        else:
+            raise Refusal(
+                415, f"send images as multipart/form-data or application/json, not {kind[:80] or 'nothing'!r}"
+            )
+        if not images:
+            raise Refusal(422, "the request has no images: send them as files in the field 'images'")
+        return images, texts
+
+    async def labelled_images(self, request: Request) -> tuple[list[bytes], list[str]]:
+        """Return the image files of a body with a label for each."""
+        images, labels = await self.images(request)
+        if len(labels) not in (1, len(images)):
+            raise Refusal(
+                422, f"send one label for all images or one per image: {len(images)} images, {len(labels)} labels"
+            )
+        checked = [class_label(label) for label in labels]
+        return images, checked * len(images) if len(checked) == 1 else checked
 
     async def off_loop(self, size: int, function: Callable[..., T], *arguments: Any) -> T:
         """Call a function, in a thread if it has more than a little to do."""

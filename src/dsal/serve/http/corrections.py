@@ -16,7 +16,7 @@ from dsal.serve.engine.names import class_label, model_path
 from dsal.serve.engine.service import ReadImages, Service, digest_of
 from dsal.serve.http import schemas
 from dsal.serve.http.bodies import Bodies
-from dsal.serve.http.requests import LABELS, Key, Match, image_body, images_of, labelled_images_of
+from dsal.serve.http.schemas import Key, Match
 from dsal.serve.http_errors import Refusal, Unchanged
 
 
@@ -61,11 +61,11 @@ def correction_routes(service: Service, bodies: Bodies) -> APIRouter:
 
         return await change(name, key, match, json.dumps(["drop", label]), action)
 
-    @router.post("/{name}/relabel", openapi_extra=image_body("labels", labels=LABELS))
+    @router.post("/{name}/relabel", openapi_extra=schemas.image_body("labels", labels=schemas.LABELS))
     async def relabel(name: str, request: Request, key: Key = None, match: Match = None) -> schemas.Changed:
         """Move images that were learned under a wrong label to the right one."""
         model_path(folder, name)
-        images, labels = await labelled_images_of(bodies, request)
+        images, labels = await bodies.labelled_images(request)
         found, keys = await service.read(name, images), await asyncio.to_thread(content_keys, images)
 
         def action(model: ImageModel) -> Outcome:
@@ -81,14 +81,14 @@ def correction_routes(service: Service, bodies: Bodies) -> APIRouter:
         except Unchanged as nothing:
             return schemas.Changed(**nothing.outcome)
 
-    @router.post("/{name}/forget", openapi_extra=image_body())
+    @router.post("/{name}/forget", openapi_extra=schemas.image_body())
     async def forget(name: str, request: Request, key: Key = None, match: Match = None) -> schemas.Changed:
         """Forget learned images, so that nothing in the model depends on them any more. This cannot be undone.
 
         What cannot forget goes with them: the compensation stream, earlier versions, and leave-one-out results.
         """
         model_path(folder, name)
-        images, _ = await images_of(bodies, request)
+        images, _ = await bodies.images(request)
         found, keys = await service.read(name, images), await asyncio.to_thread(content_keys, images)
 
         def action(model: ImageModel) -> Outcome:

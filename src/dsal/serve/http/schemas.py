@@ -1,10 +1,21 @@
-"""Requests and responses of the API, for OpenAPI."""
+"""Requests and responses of the API, as OpenAPI describes them."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from fastapi import Header, Query
+from pydantic import AfterValidator, BaseModel, Field
+
+Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
+Match = Annotated[
+    str | None,
+    Header(alias="If-Match", max_length=200, description="The version the change is meant for; another gives 412."),
+    AfterValidator(lambda tag: None if tag is None or tag.strip() == "*" else tag.strip().strip('"')),
+]
+SkipBroken = Annotated[bool, Query(description="Skip images that cannot be read, and report which.")]
+LABELS = "One class name per image, or one for all images."
+HASHES = "SHA-256 of the original file of each image, in hexadecimal, if the images are smaller copies."
 
 
 class Failure(BaseModel):
@@ -189,3 +200,15 @@ def body(**content: dict[str, Any]) -> dict[str, Any]:
 def fields(**properties: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of an object that must have these properties."""
     return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+def image_body(required: str = "", **texts: str) -> dict[str, Any]:
+    """Return the OpenAPI description of a body with images and fields of texts, one of them perhaps required."""
+
+    def fields(**image: str) -> dict[str, Any]:
+        arrays = {"images": {"type": "array", "items": {"type": "string", **image}, "minItems": 1}}
+        for name, meaning in texts.items():
+            arrays[name] = {"type": "array", "items": {"type": "string"}, "minItems": 1, "description": meaning}
+        return {"type": "object", "properties": arrays, "required": ["images", required] if required else ["images"]}
+
+    return body(form=fields(format="binary"), json=fields(contentEncoding="base64"))
