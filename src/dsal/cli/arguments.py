@@ -41,7 +41,7 @@ def _show_all(context: typer.Context, wanted: bool | None) -> None:
         raise typer.Exit
 
 
-DataRoot = Annotated[Path | None, typer.Option(help="Folder with the image data sets.", show_default=False)]
+DataRoot = Annotated[Path | None, option("Folder with the image data sets.")]
 Download = Annotated[bool, typer.Option("--download", help="Download the data set if it is missing.")]
 ClassOrder = Annotated[str, typer.Option(help="natural, or the seed of a permutation, such as 1993.")]
 TorchDevice = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")]

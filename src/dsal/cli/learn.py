@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dsal.cli.arguments import option
 from dsal.cli.image_model import (
     Device,
     SkipBroken,
@@ -33,23 +34,17 @@ def learn(
     model: Annotated[Path, typer.Option(help="The model file; created if it does not exist.")],
     backbone: Annotated[
         str | None,
-        typer.Option(
-            help="efficientnet-lite0, -lite1, -lite2, torchvision:NAME, timm:NAME, a file of weights, or FILE.onnx.",
-            show_default="the model's; efficientnet-lite0 for a new one",
+        option(
+            "efficientnet-lite0, -lite1, -lite2, torchvision:NAME, timm:NAME, a file of weights, or FILE.onnx.",
+            "the model's; efficientnet-lite0 for a new one",
         ),
     ] = None,
     expansion_size: Annotated[
         int | None,
-        typer.Option(
-            help="d_B of a new model: larger is more accurate; memory grows quadratically.", show_default="4096"
-        ),
+        option("d_B of a new model: larger is more accurate; memory grows quadratically.", "4096"),
     ] = None,
-    gamma: Annotated[
-        str | None, typer.Option(help="Ridge penalty of a new model: a number, or auto.", show_default="100")
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Seed of the random expansion of a new model.", show_default="0")
-    ] = None,
+    gamma: Annotated[str | None, option("Ridge penalty of a new model: a number, or auto.", "100")] = None,
+    seed: Annotated[int | None, option("Seed of the random expansion of a new model.", "0")] = None,
     again: Annotated[bool, typer.Option("--again", help="Learn known images a second time; they count twice.")] = False,
     wait: Wait = None,
     skip_broken: SkipBroken = False,

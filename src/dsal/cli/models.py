@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from dsal.cli.arguments import option
 from dsal.cli.image_model import Model, Wait, load_model, say_knows
 from dsal.cli.say import say, say_json
 from dsal.errors import FileFormatError, InputError
@@ -132,15 +133,13 @@ def merge(
 
 def export(
     model: Model,
-    onnx: Annotated[Path | None, typer.Option(help="ONNX file to write.", show_default=False)] = None,
-    torch: Annotated[Path | None, typer.Option(help="torch.export file to write.", show_default=False)] = None,
+    onnx: Annotated[Path | None, option("ONNX file to write.")] = None,
+    torch: Annotated[Path | None, option("torch.export file to write.")] = None,
     web: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Folder to write: a page that classifies in any browser.", show_default=False),
     ] = None,
-    zip: Annotated[
-        Path | None, typer.Option(help="The same folder as one zip file, with examples.", show_default=False)
-    ] = None,
+    zip: Annotated[Path | None, option("The same folder as one zip file, with examples.")] = None,
     runtime: Annotated[
         str | None,
         typer.Option(

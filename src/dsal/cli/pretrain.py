@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dsal.cli.arguments import ClassOrder, DataRoot, Download, TorchDevice
+from dsal.cli.arguments import ClassOrder, DataRoot, Download, TorchDevice, option
 from dsal.cli.say import say
 
 if TYPE_CHECKING:
@@ -29,19 +29,17 @@ def pretrain(
     ] = "cifar100",
     data_root: DataRoot = None,
     download: Download = False,
-    architecture: Annotated[
-        str | None, typer.Option(help="Network to train.", show_default="resnet32; resnet18 for images in files")
-    ] = None,
+    architecture: Annotated[str | None, option("Network to train.", "resnet32; resnet18 for images in files")] = None,
     recipe: Annotated[
         str | None,
-        typer.Option(
-            help="How to train: strong, again, distilled, paper, characters, heads; imagenet (the paper's), "
+        option(
+            "How to train: strong, again, distilled, paper, characters, heads; imagenet (the paper's), "
             "imagenet-strong; see docs/training.md.",
-            show_default="strong; imagenet for images in files",
+            "strong; imagenet for images in files",
         ),
     ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Epochs.", show_default="the recipe's")] = None,
-    base_classes: Annotated[int | None, typer.Option(help="Classes to train on.", show_default="half of them")] = None,
+    epochs: Annotated[int | None, option("Epochs.", "the recipe's")] = None,
+    base_classes: Annotated[int | None, option("Classes to train on.", "half of them")] = None,
     class_order: ClassOrder = "natural",
     seed: Annotated[int, typer.Option(help="Seed of weights, batches, augmentation and held-out images.")] = 0,
     held_out: Annotated[
@@ -49,26 +47,21 @@ def pretrain(
     ] = 0.02,
     size: Annotated[
         int | None,
-        typer.Option(
-            help="Side of images in files, in pixels; smaller images are not enlarged.",
-            show_default="64 for tiny-imagenet, else 224",
+        option(
+            "Side of images in files, in pixels; smaller images are not enlarged.", "64 for tiny-imagenet, else 224"
         ),
     ] = None,
-    jitter: Annotated[float | None, typer.Option(help="Colour jitter, 0 to 1.", show_default="the recipe's")] = None,
-    workers: Annotated[
-        int | None, typer.Option(help="Processes that read image files.", show_default="number of processors")
-    ] = None,
+    jitter: Annotated[float | None, option("Colour jitter, 0 to 1.", "the recipe's")] = None,
+    workers: Annotated[int | None, option("Processes that read image files.", "number of processors")] = None,
     checkpoint_seconds: Annotated[float, typer.Option(help="Save the state this often within an epoch.")] = 300.0,
     flip: Annotated[bool, typer.Option(help="Average the features of an image and its mirror image.")] = True,
     shift: Annotated[
         int, typer.Option(min=0, max=64, help="Average them over shifts by this many pixels, too; 0 for none.")
     ] = 0,
-    start: Annotated[Path | None, typer.Option(help="File of weights to start from.", show_default="random")] = None,
+    start: Annotated[Path | None, option("File of weights to start from.", "random")] = None,
     teacher: Annotated[
         list[Path] | None,
-        typer.Option(
-            help="Weights to distil from, if the recipe distils; again for each of several.", show_default=False
-        ),
+        option("Weights to distil from, if the recipe distils; again for each of several."),
     ] = None,
     heads: Annotated[
         bool,
@@ -210,15 +203,10 @@ def extract(
     ],
     dataset: Annotated[str, typer.Option(help="Image data set.")] = "cifar100",
     data_root: DataRoot = None,
-    features: Annotated[
-        str | None, typer.Option(help="Kind of features: last, stages or blocks.", show_default="the widest available")
-    ] = None,
+    features: Annotated[str | None, option("Kind of features: last, stages or blocks.", "the widest available")] = None,
     step: Annotated[
         float | None,
-        typer.Option(
-            help="Quantise the features to this step, in standard deviations, and compress them.",
-            show_default="float16",
-        ),
+        option("Quantise the features to this step, in standard deviations, and compress them.", "float16"),
     ] = None,
     download: Download = False,
     device: TorchDevice = "auto",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsal.cli.arguments import DataRoot
+from dsal.cli.arguments import DataRoot, option
 from dsal.cli.say import say
 
 if TYPE_CHECKING:
@@ -53,9 +53,7 @@ def reproduce(
         ),
     ] = "cifar100-features",
     data_root: DataRoot = None,
-    expansion_size: Annotated[
-        int | None, typer.Option(help="d_B.", show_default="8192; 16384 for ImageNet, as in the paper")
-    ] = None,
+    expansion_size: Annotated[int | None, option("d_B.", "8192; 16384 for ImageNet, as in the paper")] = None,
     seeds: Annotated[
         str | None, typer.Option("--seeds", "--seed", help="Seeds of the projection.", show_default="0,1,2")
     ] = None,
@@ -69,7 +67,7 @@ def reproduce(
     ] = "imagenet",
     epochs: Annotated[
         int | None,
-        typer.Option(help="Epochs of base training.", show_default="the recipe's", rich_help_panel="From images"),
+        option("Epochs of base training.", "the recipe's", "From images"),
     ] = None,
     size: Annotated[int, typer.Option(help="Side of the images in pixels.", rich_help_panel="From images")] = 224,
     features: Annotated[

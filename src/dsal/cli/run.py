@@ -134,13 +134,9 @@ def tune(
         str, typer.Option(help="Embedded features, a file of features, or an image data set.")
     ] = "cifar100-features",
     data_root: DataRoot = None,
-    weights: Annotated[
-        Path | None, typer.Option(help="File of backbone weights, for images.", show_default=False)
-    ] = None,
+    weights: Annotated[Path | None, option("File of backbone weights, for images.")] = None,
     phases: Annotated[int, typer.Option(help="K, the number of phases after the base phase.")] = 25,
-    base_classes: Annotated[
-        int | None, typer.Option(help="Number of classes in the base phase.", show_default="half of them")
-    ] = None,
+    base_classes: Annotated[int | None, option("Number of classes in the base phase.", "half of them")] = None,
     class_order: ClassOrder = "natural",
     expansion_size: Annotated[int, typer.Option(help="Width d_B of the expansion.")] = EXPANSION_SIZE,
     activation: Annotated[str, typer.Option(help="Activation of the compensation stream.")] = "tanh",
@@ -192,9 +188,7 @@ def tune(
 
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders written by `dsal run --out`.")],
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for the report.", show_default="DIR, or ./report for several")
-    ] = None,
+    out: Annotated[Path | None, option("Folder for the report.", "DIR, or ./report for several")] = None,
 ) -> None:
     """Write a self-contained HTML report of one or more runs, and its figures as PNG and PDF."""
     from dsal.report.page import build_report
