@@ -22,9 +22,10 @@ Flag = bool | None
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
-def option(help_text: str, default: str | bool = False, panel: str | None = None) -> Any:
-    """Declare an option with a value."""
-    return typer.Option(help=help_text, show_default=default, rich_help_panel=panel, hidden=panel == RARE)
+def option(help_text: str, default: str | bool = True, panel: str | None = None, metavar: str | None = None) -> Any:
+    """Declare an option with a value; ``default`` describes what a default of None means."""
+    hidden = panel == RARE
+    return typer.Option(help=help_text, show_default=default, rich_help_panel=panel, hidden=hidden, metavar=metavar)
 
 
 def flag(name: str, help_text: str, panel: str | None = None) -> Any:
@@ -43,8 +44,8 @@ def _show_all(context: typer.Context, wanted: bool | None) -> None:
 
 DataRoot = Annotated[Path | None, option("Folder with the image data sets.")]
 Download = Annotated[bool, typer.Option("--download", help="Download the data set if it is missing.")]
-ClassOrder = Annotated[str, typer.Option(help="natural, or the seed of a permutation, such as 1993.")]
-TorchDevice = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")]
+ClassOrder = Annotated[str, option("natural, or the seed of a permutation, such as 1993.")]
+TorchDevice = Annotated[str, option("auto, cpu, cuda, cuda:1, mps.")]
 
 EXPERIMENT: dict[str, Any] = {
     "dataset": Annotated[

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from dsal.cli.arguments import option
 from dsal.cli.image_model import Device, KeepCompensation, Model, SkipBroken, Wait
 from dsal.cli.say import say
 from dsal.errors import InputError
@@ -79,9 +80,7 @@ def relabel(
         list[Path],
         typer.Argument(metavar="IMAGES...", help="Images learned under the wrong label, or FOLDER/<right class>/*."),
     ],
-    to: Annotated[
-        str | None, typer.Option(metavar="CLASS", help="The right class.", show_default="from the folders")
-    ] = None,
+    to: Annotated[str | None, option("The right class.", "from the folders", metavar="CLASS")] = None,
     keep_compensation: KeepCompensation = False,
     wait: Wait = None,
     skip_broken: SkipBroken = False,

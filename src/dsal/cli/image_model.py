@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dsal.cli.arguments import option
 from dsal.cli.say import say
 from dsal.errors import InputError
 
@@ -35,14 +36,10 @@ NamedImages = Annotated[
 ]
 Wait = Annotated[
     float | None,
-    typer.Option(
-        metavar="SECONDS",
-        help="Wait up to this long if another command is writing the model.",
-        show_default="refuse at once",
-    ),
+    option("Wait up to this long if another command is writing the model.", "refuse at once", metavar="SECONDS"),
 ]
 SkipBroken = Annotated[bool, typer.Option("--skip-broken", help="Skip files that cannot be read.")]
-Device = Annotated[str, typer.Option(help="Where the backbone runs: auto, cpu, cuda, mps.")]
+Device = Annotated[str, option("Where the backbone runs: auto, cpu, cuda, mps.")]
 KeepCompensation = Annotated[
     bool, typer.Option("--keep-compensation", help="Keep using the compensation stream, which keeps the wrong labels.")
 ]

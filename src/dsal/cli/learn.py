@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 def learn(
     source: Source,
-    model: Annotated[Path, typer.Option(help="The model file; created if it does not exist.")],
+    model: Annotated[Path, option("The model file; created if it does not exist.")],
     backbone: Annotated[
         str | None,
         option(

@@ -97,7 +97,7 @@ def merge(
     models: Annotated[
         list[Path], typer.Argument(metavar="MODEL MODEL...", help="Model files written by `dsal learn`.")
     ],
-    out: Annotated[Path, typer.Option(help="The model file to write; may be one of the inputs.")],
+    out: Annotated[Path, option("The model file to write; may be one of the inputs.")],
     again: Annotated[
         bool, typer.Option("--again", help="Count images that several models have learned once for each.")
     ] = False,
@@ -137,15 +137,15 @@ def export(
     torch: Annotated[Path | None, option("torch.export file to write.")] = None,
     web: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Folder to write: a page that classifies in any browser.", show_default=False),
+        option("Folder to write: a page that classifies in any browser.", False, metavar="DIR"),
     ] = None,
     zip: Annotated[Path | None, option("The same folder as one zip file, with examples.")] = None,
     runtime: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "Where the page gets onnxruntime-web: a folder to copy it from, or an https address.",
+            "npm install in the folder",
             metavar="DIR|URL",
-            help="Where the page gets onnxruntime-web: a folder to copy it from, or an https address.",
-            show_default="npm install in the folder",
         ),
     ] = None,
 ) -> None:

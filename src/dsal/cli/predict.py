@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dsal.cli.arguments import option
 from dsal.cli.image_model import (
     Device,
     Model,
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 def predict(
     model: Model,
     images: NamedImages,
-    top_k: Annotated[int, typer.Option(help="How many of the most likely classes to print.")] = 5,
-    threshold: Annotated[float, typer.Option(help="Report an image as unknown if its novelty is above this.")] = 0.95,
+    top_k: Annotated[int, option("How many of the most likely classes to print.")] = 5,
+    threshold: Annotated[float, option("Report an image as unknown if its novelty is above this.")] = 0.95,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON list at the end.")] = False,
     json_lines: Annotated[
         bool, typer.Option("--json-lines", help="Print one JSON object per line, as soon as ready.")

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 def pretrain(
-    out: Annotated[Path, typer.Option(help="File of weights to write; the checkpoint is written next to it.")],
+    out: Annotated[Path, option("File of weights to write; the checkpoint is written next to it.")],
     dataset: Annotated[
         str,
-        typer.Option(metavar="NAME|FOLDER", help="Image data set, or a folder with one subfolder of images per class."),
+        option("Image data set, or a folder with one subfolder of images per class.", metavar="NAME|FOLDER"),
     ] = "cifar100",
     data_root: DataRoot = None,
     download: Download = False,
@@ -41,10 +41,8 @@ def pretrain(
     epochs: Annotated[int | None, option("Epochs.", "the recipe's")] = None,
     base_classes: Annotated[int | None, option("Classes to train on.", "half of them")] = None,
     class_order: ClassOrder = "natural",
-    seed: Annotated[int, typer.Option(help="Seed of weights, batches, augmentation and held-out images.")] = 0,
-    held_out: Annotated[
-        float, typer.Option(help="Fraction of the base training data held out to measure accuracy.")
-    ] = 0.02,
+    seed: Annotated[int, option("Seed of weights, batches, augmentation and held-out images.")] = 0,
+    held_out: Annotated[float, option("Fraction of the base training data held out to measure accuracy.")] = 0.02,
     size: Annotated[
         int | None,
         option(
@@ -53,8 +51,8 @@ def pretrain(
     ] = None,
     jitter: Annotated[float | None, option("Colour jitter, 0 to 1.", "the recipe's")] = None,
     workers: Annotated[int | None, option("Processes that read image files.", "number of processors")] = None,
-    checkpoint_seconds: Annotated[float, typer.Option(help="Save the state this often within an epoch.")] = 300.0,
-    flip: Annotated[bool, typer.Option(help="Average the features of an image and its mirror image.")] = True,
+    checkpoint_seconds: Annotated[float, option("Save the state this often within an epoch.")] = 300.0,
+    flip: Annotated[bool, option("Average the features of an image and its mirror image.")] = True,
     shift: Annotated[
         int, typer.Option(min=0, max=64, help="Average them over shifts by this many pixels, too; 0 for none.")
     ] = 0,
@@ -65,11 +63,11 @@ def pretrain(
     ] = None,
     heads: Annotated[
         bool,
-        typer.Option(help="Save the auxiliary heads, if the recipe has them: students learn from them."),
+        option("Save the auxiliary heads, if the recipe has them: students learn from them."),
     ] = True,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")] = False,
     device: TorchDevice = "auto",
-    precision: Annotated[str, typer.Option(help="auto, float32, bfloat16, float16.")] = "auto",
+    precision: Annotated[str, option("auto, float32, bfloat16, float16.")] = "auto",
     compiled: Annotated[
         bool | None, typer.Option("--compile/--no-compile", help="Use torch.compile.", show_default="on CUDA")
     ] = None,
@@ -193,15 +191,12 @@ def _follow(training: BaseTraining, checkpoint: Path, seconds: float, display: D
 
 
 def extract(
-    weights: Annotated[str, typer.Option(help="File of backbone weights, or the name of a pretrained backbone.")],
+    weights: Annotated[str, option("File of backbone weights, or the name of a pretrained backbone.")],
     out: Annotated[
         Path,
-        typer.Option(
-            metavar="FILE.safetensors|FOLDER",
-            help="One file, or a folder of shards for data sets larger than memory.",
-        ),
+        option("One file, or a folder of shards for data sets larger than memory.", metavar="FILE.safetensors|FOLDER"),
     ],
-    dataset: Annotated[str, typer.Option(help="Image data set.")] = "cifar100",
+    dataset: Annotated[str, option("Image data set.")] = "cifar100",
     data_root: DataRoot = None,
     features: Annotated[str | None, option("Kind of features: last, stages or blocks.", "the widest available")] = None,
     step: Annotated[

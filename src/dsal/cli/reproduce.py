@@ -42,14 +42,14 @@ def reproduce(
         list[str] | None,
         typer.Argument(metavar="[table1|table2|fig3|fig4|fig5|fig6|all]...", help="What to reproduce; all by default."),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the results; what it contains is not computed again.")] = Path(
+    out: Annotated[Path, option("Folder for the results; what it contains is not computed again.")] = Path(
         "reproduction"
     ),
     dataset: Annotated[
         str,
-        typer.Option(
+        option(
+            "Features (embedded, a file or a folder), or images: imagenet, imagenet100, or your own folder.",
             metavar="FEATURES|NAME|FOLDER",
-            help="Features (embedded, a file or a folder), or images: imagenet, imagenet100, or your own folder.",
         ),
     ] = "cifar100-features",
     data_root: DataRoot = None,
@@ -60,19 +60,15 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="A tiny version of everything, to see it work.")] = False,
     weights: Annotated[
         str | None,
-        typer.Option(help="From images: backbone to use instead of training one.", rich_help_panel="From images"),
+        option("From images: backbone to use instead of training one.", panel="From images"),
     ] = None,
-    recipe: Annotated[
-        str, typer.Option(help="How to train the backbone: see dsal pretrain.", rich_help_panel="From images")
-    ] = "imagenet",
+    recipe: Annotated[str, option("How to train the backbone: see dsal pretrain.", panel="From images")] = "imagenet",
     epochs: Annotated[
         int | None,
         option("Epochs of base training.", "the recipe's", "From images"),
     ] = None,
-    size: Annotated[int, typer.Option(help="Side of the images in pixels.", rich_help_panel="From images")] = 224,
-    features: Annotated[
-        str, typer.Option(help="Kind of features; last is the paper's.", rich_help_panel="From images")
-    ] = "last",
+    size: Annotated[int, option("Side of the images in pixels.", panel="From images")] = 224,
+    features: Annotated[str, option("Kind of features; last is the paper's.", panel="From images")] = "last",
     plan: Annotated[
         bool, typer.Option("--plan", help="Only estimate time, memory and disk, from rates measured in a minute.")
     ] = False,

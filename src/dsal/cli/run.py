@@ -131,16 +131,16 @@ def _folder(setting: Setting) -> Path:
 
 def tune(
     dataset: Annotated[
-        str, typer.Option(help="Embedded features, a file of features, or an image data set.")
+        str, option("Embedded features, a file of features, or an image data set.")
     ] = "cifar100-features",
     data_root: DataRoot = None,
     weights: Annotated[Path | None, option("File of backbone weights, for images.")] = None,
-    phases: Annotated[int, typer.Option(help="K, the number of phases after the base phase.")] = 25,
+    phases: Annotated[int, option("K, the number of phases after the base phase.")] = 25,
     base_classes: Annotated[int | None, option("Number of classes in the base phase.", "half of them")] = None,
     class_order: ClassOrder = "natural",
-    expansion_size: Annotated[int, typer.Option(help="Width d_B of the expansion.")] = EXPANSION_SIZE,
-    activation: Annotated[str, typer.Option(help="Activation of the compensation stream.")] = "tanh",
-    seed: Annotated[int, typer.Option(help="Seed of the projection.")] = 0,
+    expansion_size: Annotated[int, option("Width d_B of the expansion.")] = EXPANSION_SIZE,
+    activation: Annotated[str, option("Activation of the compensation stream.")] = "tanh",
+    seed: Annotated[int, option("Seed of the projection.")] = 0,
     check: Annotated[bool, typer.Option("--check", help="Also compare with the best of a grid on test data.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dsal.cli.arguments import option
 from dsal.cli.say import say
 from dsal.errors import InputError
 
@@ -22,49 +23,35 @@ if TYPE_CHECKING:
 
 
 def serve(
-    models: Annotated[Path, typer.Option(help="Folder with the models; created if missing.")] = Path("models"),
-    host: Annotated[str, typer.Option(help="Address to listen on; any but this machine's own needs a token.")] = (
-        "127.0.0.1"
-    ),
-    port: Annotated[int, typer.Option(help="Port; 0 picks a free one.")] = 8000,
+    models: Annotated[Path, option("Folder with the models; created if missing.")] = Path("models"),
+    host: Annotated[str, option("Address to listen on; any but this machine's own needs a token.")] = ("127.0.0.1"),
+    port: Annotated[int, option("Port; 0 picks a free one.")] = 8000,
     ssl_certfile: Annotated[
-        Path | None, typer.Option(help="Certificate for https (PEM); browsers elsewhere need it for the camera.")
+        Path | None, option("Certificate for https (PEM); browsers elsewhere need it for the camera.")
     ] = None,
-    ssl_keyfile: Annotated[Path | None, typer.Option(help="Private key of the certificate, if in another file.")] = (
-        None
-    ),
+    ssl_keyfile: Annotated[Path | None, option("Private key of the certificate, if in another file.")] = (None),
     token: Annotated[
         str | None,
         typer.Option(envvar="DSAL_TOKEN", help="Token that requests must carry.", show_default="generated if needed"),
     ] = None,
-    allow_host: Annotated[
-        list[str] | None, typer.Option(help="Public host name, if behind a proxy; may be repeated.")
-    ] = None,
-    backbone: Annotated[str, typer.Option(help="Backbone of new models, as in `dsal learn`.")] = "efficientnet-lite0",
-    expansion_size: Annotated[
-        int, typer.Option(help="d_B of new models; the time for a lesson grows quadratically.")
-    ] = 2048,
-    max_batch: Annotated[int, typer.Option(help="Maximum number of images to predict together.")] = 6,
-    max_wait_ms: Annotated[float, typer.Option(help="Time that a prediction waits for others.")] = 0.0,
-    memory: Annotated[str, typer.Option(help="Memory of the server; models that are not in use leave it.")] = "4GB",
-    access_log: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a line about every request, as JSON.")
-    ] = None,
+    allow_host: Annotated[list[str] | None, option("Public host name, if behind a proxy; may be repeated.")] = None,
+    backbone: Annotated[str, option("Backbone of new models, as in `dsal learn`.")] = "efficientnet-lite0",
+    expansion_size: Annotated[int, option("d_B of new models; the time for a lesson grows quadratically.")] = 2048,
+    max_batch: Annotated[int, option("Maximum number of images to predict together.")] = 6,
+    max_wait_ms: Annotated[float, option("Time that a prediction waits for others.")] = 0.0,
+    memory: Annotated[str, option("Memory of the server; models that are not in use leave it.")] = "4GB",
+    access_log: Annotated[Path | None, option("Write a line about every request, as JSON.", metavar="FILE")] = None,
     audit_log: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="Where to write a line about every change.", show_default="MODELS/.audit.jsonl"
-        ),
+        option("Where to write a line about every change.", "MODELS/.audit.jsonl", metavar="FILE"),
     ] = None,
     proxy: Annotated[
         list[str] | None,
-        typer.Option(metavar="ADDRESS", help="Address of a proxy whose X-Forwarded-For is true; may be repeated."),
+        option("Address of a proxy whose X-Forwarded-For is true; may be repeated.", metavar="ADDRESS"),
     ] = None,
-    allow_foreign_backbones: Annotated[
-        bool, typer.Option(help="Accept uploaded models that bring their own ONNX graph.")
-    ] = False,
+    allow_foreign_backbones: Annotated[bool, option("Accept uploaded models that bring their own ONNX graph.")] = False,
     label_studio: Annotated[
-        str | None, typer.Option(metavar="URL", help="Address of a Label Studio to be an ML backend for.")
+        str | None, option("Address of a Label Studio to be an ML backend for.", metavar="URL")
     ] = None,
     label_studio_key: Annotated[
         str | None, typer.Option(envvar="LABEL_STUDIO_API_KEY", help="API key of Label Studio.", show_default=False)
@@ -72,7 +59,7 @@ def serve(
     deepstack: Annotated[bool, typer.Option("--deepstack", help="Answer like DeepStack, too.")] = False,
     limit: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Change a limit, such as max-body=16MB; may be repeated."),
+        option("Change a limit, such as max-body=16MB; may be repeated.", metavar="NAME=VALUE"),
     ] = None,
 ) -> None:
     """Serve a folder of models: a web page to teach and try them, an API to use them.
