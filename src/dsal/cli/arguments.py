@@ -43,7 +43,7 @@ def _show_all(context: typer.Context, wanted: bool | None) -> None:
 
 
 DataRoot = Annotated[Path | None, option("Folder with the image data sets.")]
-Download = Annotated[bool, typer.Option("--download", help="Download the data set if it is missing.")]
+Download = Annotated[bool, flag("--download", "Download the data set if it is missing.")]
 ClassOrder = Annotated[str, option("natural, or the seed of a permutation, such as 1993.")]
 TorchDevice = Annotated[str, option("auto, cpu, cuda, cuda:1, mps.")]
 

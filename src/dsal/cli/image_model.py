@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dsal.cli.arguments import option
+from dsal.cli.arguments import flag, option
 from dsal.cli.say import say
 from dsal.errors import InputError
 
@@ -38,10 +38,10 @@ Wait = Annotated[
     float | None,
     option("Wait up to this long if another command is writing the model.", "refuse at once", metavar="SECONDS"),
 ]
-SkipBroken = Annotated[bool, typer.Option("--skip-broken", help="Skip files that cannot be read.")]
+SkipBroken = Annotated[bool, flag("--skip-broken", "Skip files that cannot be read.")]
 Device = Annotated[str, option("Where the backbone runs: auto, cpu, cuda, mps.")]
 KeepCompensation = Annotated[
-    bool, typer.Option("--keep-compensation", help="Keep using the compensation stream, which keeps the wrong labels.")
+    bool, flag("--keep-compensation", "Keep using the compensation stream, which keeps the wrong labels.")
 ]
 
 

@@ -8,9 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from dsal.cli.arguments import option
+from dsal.cli.arguments import flag, option
 from dsal.cli.image_model import (
     Device,
     SkipBroken,
@@ -45,7 +43,7 @@ def learn(
     ] = None,
     gamma: Annotated[str | None, option("Ridge penalty of a new model: a number, or auto.", "100")] = None,
     seed: Annotated[int | None, option("Seed of the random expansion of a new model.", "0")] = None,
-    again: Annotated[bool, typer.Option("--again", help="Learn known images a second time; they count twice.")] = False,
+    again: Annotated[bool, flag("--again", "Learn known images a second time; they count twice.")] = False,
     wait: Wait = None,
     skip_broken: SkipBroken = False,
     device: Device = "auto",

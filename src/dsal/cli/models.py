@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dsal.cli.arguments import option
+from dsal.cli.arguments import flag, option
 from dsal.cli.image_model import Model, Wait, load_model, say_knows
 from dsal.cli.say import say, say_json
 from dsal.errors import FileFormatError, InputError
@@ -15,7 +15,7 @@ from dsal.errors import FileFormatError, InputError
 
 def info(
     model: Model,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Annotated[bool, flag("--json", "Print one JSON object.")] = False,
 ) -> None:
     """Show the classes of a model, the number of images of each, and its settings and sizes."""
     from dsal.files.model_schema import IMAGE_MODEL
@@ -98,9 +98,7 @@ def merge(
         list[Path], typer.Argument(metavar="MODEL MODEL...", help="Model files written by `dsal learn`.")
     ],
     out: Annotated[Path, option("The model file to write; may be one of the inputs.")],
-    again: Annotated[
-        bool, typer.Option("--again", help="Count images that several models have learned once for each.")
-    ] = False,
+    again: Annotated[bool, flag("--again", "Count images that several models have learned once for each.")] = False,
     wait: Wait = None,
 ) -> None:
     """Merge models that were taught in different places.

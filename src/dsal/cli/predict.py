@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsal.cli.arguments import option
+from dsal.cli.arguments import flag, option
 from dsal.cli.image_model import (
     Device,
     Model,
@@ -37,11 +37,9 @@ def predict(
     images: NamedImages,
     top_k: Annotated[int, option("How many of the most likely classes to print.")] = 5,
     threshold: Annotated[float, option("Report an image as unknown if its novelty is above this.")] = 0.95,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON list at the end.")] = False,
-    json_lines: Annotated[
-        bool, typer.Option("--json-lines", help="Print one JSON object per line, as soon as ready.")
-    ] = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print one CSV line per image, as soon as ready.")] = False,
+    json: Annotated[bool, flag("--json", "Print one JSON list at the end.")] = False,
+    json_lines: Annotated[bool, flag("--json-lines", "Print one JSON object per line, as soon as ready.")] = False,
+    as_csv: Annotated[bool, flag("--csv", "Print one CSV line per image, as soon as ready.")] = False,
     skip_broken: SkipBroken = False,
     device: Device = "auto",
 ) -> None:
@@ -110,7 +108,7 @@ def _line(answer: Prediction) -> str:
 def evaluate(
     model: Model,
     source: Source,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object, with confusion counts.")] = False,
+    json: Annotated[bool, flag("--json", "Print one JSON object, with confusion counts.")] = False,
     skip_broken: SkipBroken = False,
     device: Device = "auto",
 ) -> None:
@@ -160,7 +158,7 @@ def suggest(
     model: Model,
     images: NamedImages,
     count: Annotated[int, typer.Option(min=1, help="How many to suggest.")] = 20,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False,
+    json: Annotated[bool, flag("--json", "Print one JSON list.")] = False,
     skip_broken: SkipBroken = False,
     device: Device = "auto",
 ) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dsal.cli.arguments import ClassOrder, DataRoot, Download, TorchDevice, option
+from dsal.cli.arguments import ClassOrder, DataRoot, Download, TorchDevice, flag, option
 from dsal.cli.say import say
 
 if TYPE_CHECKING:
@@ -65,14 +65,14 @@ def pretrain(
         bool,
         option("Save the auxiliary heads, if the recipe has them: students learn from them."),
     ] = True,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")] = False,
+    resume: Annotated[bool, flag("--resume", "Continue from the last checkpoint.")] = False,
     device: TorchDevice = "auto",
     precision: Annotated[str, option("auto, float32, bfloat16, float16.")] = "auto",
     compiled: Annotated[
         bool | None, typer.Option("--compile/--no-compile", help="Use torch.compile.", show_default="on CUDA")
     ] = None,
     sync_batchnorm: Annotated[
-        bool, typer.Option("--sync-batchnorm", help="Under torchrun: normalise over the images of all processes.")
+        bool, flag("--sync-batchnorm", "Under torchrun: normalise over the images of all processes.")
     ] = False,
 ) -> None:
     """Train a backbone on the base classes; --resume continues an interrupted training, to the same weights.

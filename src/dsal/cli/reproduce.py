@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsal.cli.arguments import DataRoot, option
+from dsal.cli.arguments import DataRoot, flag, option
 from dsal.cli.say import say
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def reproduce(
     seeds: Annotated[
         str | None, typer.Option("--seeds", "--seed", help="Seeds of the projection.", show_default="0,1,2")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A tiny version of everything, to see it work.")] = False,
+    quick: Annotated[bool, flag("--quick", "A tiny version of everything, to see it work.")] = False,
     weights: Annotated[
         str | None,
         option("From images: backbone to use instead of training one.", panel="From images"),
@@ -70,7 +70,7 @@ def reproduce(
     size: Annotated[int, option("Side of the images in pixels.", panel="From images")] = 224,
     features: Annotated[str, option("Kind of features; last is the paper's.", panel="From images")] = "last",
     plan: Annotated[
-        bool, typer.Option("--plan", help="Only estimate time, memory and disk, from rates measured in a minute.")
+        bool, flag("--plan", "Only estimate time, memory and disk, from rates measured in a minute.")
     ] = False,
 ) -> None:
     """Reproduce tables and figures of the paper; results, figures and pages go to a folder.

@@ -141,8 +141,8 @@ def tune(
     expansion_size: Annotated[int, option("Width d_B of the expansion.")] = EXPANSION_SIZE,
     activation: Annotated[str, option("Activation of the compensation stream.")] = "tanh",
     seed: Annotated[int, option("Seed of the projection.")] = 0,
-    check: Annotated[bool, typer.Option("--check", help="Also compare with the best of a grid on test data.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    check: Annotated[bool, flag("--check", "Also compare with the best of a grid on test data.")] = False,
+    json: Annotated[bool, flag("--json", "Print JSON.")] = False,
 ) -> None:
     """Choose gamma and the compensation ratio C by leave-one-out predictions, without test data.
 

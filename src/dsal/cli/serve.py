@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dsal.cli.arguments import option
+from dsal.cli.arguments import flag, option
 from dsal.cli.say import say
 from dsal.errors import InputError
 
@@ -56,7 +56,7 @@ def serve(
     label_studio_key: Annotated[
         str | None, typer.Option(envvar="LABEL_STUDIO_API_KEY", help="API key of Label Studio.", show_default=False)
     ] = None,
-    deepstack: Annotated[bool, typer.Option("--deepstack", help="Answer like DeepStack, too.")] = False,
+    deepstack: Annotated[bool, flag("--deepstack", "Answer like DeepStack, too.")] = False,
     limit: Annotated[
         list[str] | None,
         option("Change a limit, such as max-body=16MB; may be repeated.", metavar="NAME=VALUE"),
