@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dsal.analytic.activations import name_of
 from dsal.classifier.calibration import GRID, Calibration
-from dsal.classifier.labels import kind_of, label_array
+from dsal.classifier.inputs import kind_of, label_array
 from dsal.errors import DSALError, FileFormatError, InputError
 from dsal.files.atomic import StrPath
 

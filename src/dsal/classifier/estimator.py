@@ -26,8 +26,15 @@ from dsal.analytic.tuning import GAMMA_ROWS
 from dsal.base.options import COMPENSATION, EXPANSION_SIZE, GAMMA
 from dsal.classifier import classifier_files
 from dsal.classifier.calibration import MOST_ROWS, Calibration, rows_wanted
-from dsal.classifier.inputs import Survey, read_features, read_rows, seed_of
-from dsal.classifier.labels import columns_of, kind_of, label_array
+from dsal.classifier.inputs import (
+    Survey,
+    columns_of,
+    kind_of,
+    label_array,
+    read_features,
+    read_rows,
+    seed_of,
+)  # fmt: skip
 from dsal.distributed import ALONE, Team
 from dsal.errors import InputError
 from dsal.files.atomic import StrPath

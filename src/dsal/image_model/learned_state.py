@@ -17,7 +17,7 @@ from dsal.analytic.expansion import RandomProjection
 from dsal.analytic.head import AnalyticHead
 from dsal.classifier import DSALClassifier, classifier_files
 from dsal.classifier.calibration import Calibration
-from dsal.classifier.labels import columns_of
+from dsal.classifier.inputs import columns_of
 from dsal.distributed import Team
 from dsal.errors import InputError
 from dsal.files.atomic import StrPath

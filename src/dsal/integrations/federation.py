@@ -29,7 +29,7 @@ from dsal.analytic.ridge import Ridge
 from dsal.analytic.ridge_state import pack
 from dsal.analytic.rows import PhaseRows, from_arrays
 from dsal.classifier import DSALClassifier, classifier_files
-from dsal.classifier.labels import columns_of, label_array
+from dsal.classifier.inputs import columns_of, label_array
 from dsal.errors import FileFormatError, InputError
 from dsal.files.model_schema import CLASSIFIER
 from dsal.files.schema import Anything, Each, Mismatch, Number, Record, Text, check_arrays
