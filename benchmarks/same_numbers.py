@@ -9,9 +9,9 @@ modules behind them may move. Arrays are recorded as hashes, other numbers as th
 left out. ``--only NAME`` records some cases; ``--full`` adds those of many minutes. Both versions must run on one
 machine, with the same number of BLAS threads.
 
-The arrangement in rooms (0.3.0) against the commit before it, 9725300, on two cores of an AMD EPYC, one BLAS thread: equal
-are the default run (508 numbers), the run on omniglot (3,554), the comparison of all methods on features (1,520), what
-these methods learn (393), the classifier (42), the learned arrays of a model from folders, 13 of 21 network methods, and
+The arrangement in rooms (0.3.0) against the commit before it, 9725300, on an AMD EPYC, one BLAS thread: equal are the
+default run (508 numbers), the run on omniglot (3,554), the comparison of all methods on features (1,520), what these
+methods learn (393), the classifier (42), the learned arrays of a model from folders, 13 of 21 network methods, and
 ``--paper --phases 5`` on every tenth row of CIFAR-100's features (288; not run on all rows). The other eight network
 methods were changed on purpose, see CHANGELOG.md; probabilities of images differ by 1e-7, since they are float32 now.
 """
