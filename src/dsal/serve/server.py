@@ -88,7 +88,7 @@ def run(
     )
     gc.collect()
     gc.freeze()  # code and libraries stay in memory: the collector can ignore them
-    app.service.library.collects = True
+    app.service.collects = True
     _Stoppable(config, app.service).run(sockets=[listener])
 
 

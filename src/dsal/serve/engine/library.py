@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import threading
@@ -47,7 +46,6 @@ class Library:
         self.settings = settings
         self.folder = settings.folder
         self.shelf = Shelf(settings.memory)
-        self.collects = False  # whether a garbage collection is fast: see server.run
         self.journal = Journal(settings.audit_log or settings.folder / ".audit.jsonl")
         self._writing: str | None = None  # the model being written, whose file may be newer than its snapshot
         self._extractors: WeakValueDictionary[str, Extractor] = WeakValueDictionary()  # as long as a model needs them
@@ -220,8 +218,6 @@ class Library:
                 self.shelf.put(name, stamp, Snapshot.of(model, self._shared(model.backbone)))
         finally:
             self._writing = None
-        if self.collects:
-            gc.collect()  # exceptions in reference cycles would keep old snapshots in memory for hours
 
     def _unlink(self, name: str, path: Path) -> None:
         path.unlink()

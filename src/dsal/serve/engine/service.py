@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 import math
 import os
@@ -102,6 +103,7 @@ class Service:
         self.lessons: dict[tuple[str, str], LessonProgress] = {}
         self.writer = Writer(settings.max_lessons)
         self.draining = False
+        self.collects = False  # whether a garbage collection is fast: see server.run
         self._probes = anyio.CapacityLimiter(2)
         self.metrics.gauge("dsal_queue_images", "Images waiting for a prediction.", lambda: self.runner.waiting)
         self.metrics.gauge("dsal_lessons_waiting", "Lessons in progress or waiting.", lambda: len(self.lessons))
@@ -180,7 +182,10 @@ class Service:
         self, name: str, key: str | None, what: str, action: Callable[[ImageModel], Outcome], create: bool = False
     ) -> Outcome:
         """Change a model in the writing thread; ``what`` identifies the change, in case its key is used twice."""
-        return await self.writer.run(self.library.change, name, key, what, action, create)
+        outcome = await self.writer.run(self.library.change, name, key, what, action, create)
+        if self.collects:  # exceptions in reference cycles would keep old snapshots in memory for hours
+            gc.collect()  # here, since the writing thread gives way to others and would keep Python's lock meanwhile
+        return outcome
 
     async def ready(self) -> None:
         """Raise Refusal if the server cannot do its work now."""
