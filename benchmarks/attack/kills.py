@@ -11,6 +11,9 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,7 @@ from benchmarks.attack.served import conditions, encoded, files, milliseconds
 from PIL import Image
 
 from dsal.backbones import Backbone, Card, channels_last, save_backbone
+from dsal.errors import ModelBusyError
 from dsal.files.lock import model_lock
 from dsal.image_model import ImageModel
 from dsal.serve import Settings
@@ -30,6 +34,7 @@ from dsal.serve.server import listen, run
 
 IMAGES = 3  # of a lesson
 GRACE = 10.0
+_SIDE_BY_SIDE = 3  # servers
 
 
 def small_backbone(path: Path) -> Path:
@@ -128,16 +133,34 @@ def taught(path: Path) -> tuple[int, set[str]]:
     return sum(model.counts.values()), {entry["key"] for entry in model.notes[KEYS]}
 
 
-def kills(killed: int, terminated: int, most_seconds: float) -> dict[str, Any]:
-    """End the server at random moments, and compare its model file with what was acknowledged; stop after a time."""
-    os.environ["DSAL_ONNX"] = "0"  # converting the small network would take longer than a life of the server
-    rng = random.Random(0)
-    signals = [signal.SIGKILL] * killed + [signal.SIGTERM] * terminated
-    rng.shuffle(signals)
-    lost = doubled = false_denials = 0
-    seconds: dict[str, list[float]] = {"SIGKILL": [], "SIGTERM": []}
-    began = time.monotonic()
-    conditions_before = conditions()
+@dataclass
+class Lives:
+    """What became of the lives of one server.
+
+    Attributes:
+        seconds: of every end, by signal.
+        lost: acknowledged lessons that were not in the file.
+        doubled: ends after which the file had more images than were taught.
+        false_denials: lessons in the file of which nothing was said to be learned.
+        acknowledged: number of acknowledged lessons.
+        images: in the file in the end.
+        answers: number of answers by status and beginning.
+        leftovers: files besides the model in the end.
+    """
+
+    seconds: dict[str, list[float]] = field(default_factory=lambda: {"SIGKILL": [], "SIGTERM": []})
+    lost: int = 0
+    doubled: int = 0
+    false_denials: int = 0
+    acknowledged: int = 0
+    images: int = 0
+    answers: Counter[str] = field(default_factory=Counter)
+    leftovers: list[str] = field(default_factory=list)
+
+
+def lives(signals: Sequence[signal.Signals], seed: int, most_seconds: float) -> Lives:
+    """End a server at random moments with these signals; compare its model file with what was acknowledged."""
+    rng, found, began = random.Random(seed), Lives(), time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         models = Path(folder) / "models"
         models.mkdir()
@@ -166,36 +189,50 @@ def kills(killed: int, terminated: int, most_seconds: float) -> dict[str, Any]:
                 while len(teacher.acknowledged) == before and time.monotonic() < until:
                     time.sleep(0.005)
                 time.sleep(rng.uniform(0, 0.3))
-                if rng.random() < 0.3:
-                    try:
-                        with model_lock(path, 5):  # another program writes: lessons wait
+                with ExitStack() as locked:
+                    if rng.random() < 0.3:
+                        with suppress(ModelBusyError):  # another program writes: lessons wait
+                            locked.enter_context(model_lock(path, 5))
                             time.sleep(rng.uniform(0, 0.3))
-                            seconds[sig.name].append(server.end(sig))
-                    except TimeoutError:
-                        seconds[sig.name].append(server.end(sig))
-                else:
-                    seconds[sig.name].append(server.end(sig))
+                    found.seconds[sig.name].append(server.end(sig))
                 time.sleep(0.05)  # answers that were sent are read
                 sure, denied = len(teacher.acknowledged), set(teacher.denied)
                 images, keys = taught(path)
-                lost += sum(f"lesson {n}" not in keys for n in range(max(sure - 150, 0), sure))
-                doubled += images // IMAGES not in (sure, sure + 1) or images % IMAGES != 0
-                false_denials += sum(f"lesson {n}" in keys for n in denied)
+                found.lost += sum(f"lesson {n}" not in keys for n in range(max(sure - 150, 0), sure))
+                found.doubled += images // IMAGES not in (sure, sure + 1) or images % IMAGES != 0
+                found.false_denials += sum(f"lesson {n}" in keys for n in denied)
                 server.start()
             teacher.stop.set()
             for thread in threads:
                 thread.join()
             server.end(signal.SIGKILL)
-        images, _ = taught(path)
-        leftovers = sorted(each.name for each in models.iterdir() if each.name not in ("m.dsal", ".audit.jsonl"))
+        found.images, _ = taught(path)
+        found.acknowledged, found.answers = len(teacher.acknowledged), teacher.answers
+        found.leftovers = sorted(each.name for each in models.iterdir() if each.name not in ("m.dsal", ".audit.jsonl"))
+    return found
+
+
+def kills(killed: int, terminated: int, most_seconds: float) -> dict[str, Any]:
+    """End servers at random moments, three side by side, since most of a life is waiting; stop after a time."""
+    os.environ["DSAL_ONNX"] = "0"  # converting the small network would take longer than a life of the server
+    signals = [signal.SIGKILL] * killed + [signal.SIGTERM] * terminated
+    random.Random(0).shuffle(signals)
+    began, before = time.monotonic(), conditions()
+    with ProcessPoolExecutor(_SIDE_BY_SIDE, multiprocessing.get_context("spawn")) as pool:
+        parts = [signals[first::_SIDE_BY_SIDE] for first in range(_SIDE_BY_SIDE)]
+        found = [pool.submit(lives, part, seed, most_seconds) for seed, part in enumerate(parts) if part]
+        each = [future.result() for future in found]
+    seconds = {name: [s for part in each for s in part.seconds[name]] for name in ("SIGKILL", "SIGTERM")}
+    acknowledged = sum(part.acknowledged for part in each)
     return {
-        "conditions": conditions_before, "seconds": round(time.monotonic() - began),
+        "conditions": before, "seconds": round(time.monotonic() - began), "servers": len(each),
         "killed": len(seconds["SIGKILL"]), "terminated": len(seconds["SIGTERM"]),
-        "lessons_acknowledged": len(teacher.acknowledged),
-        "lessons_lost": lost, "lessons_doubled": doubled, "false_denials": false_denials,
-        "images_in_the_end": [images, IMAGES * len(teacher.acknowledged)],
-        "answers": dict(teacher.answers.most_common()), "grace": GRACE,
+        "lessons_acknowledged": acknowledged, "lessons_lost": sum(part.lost for part in each),
+        "lessons_doubled": sum(part.doubled for part in each),
+        "false_denials": sum(part.false_denials for part in each),
+        "images_in_the_end": [sum(part.images for part in each), IMAGES * acknowledged],
+        "answers": dict(sum((part.answers for part in each), Counter()).most_common()), "grace": GRACE,
         "exit_ms": {name: {"median": milliseconds(some, 50), "slowest": milliseconds(some, 100)}
                     for name, some in seconds.items()},
-        "leftovers_of_the_last_kill": leftovers,
+        "leftovers_of_the_last_kill": sorted(name for part in each for name in part.leftovers),
     }  # fmt: skip
