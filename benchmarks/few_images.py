@@ -3,11 +3,12 @@
     python benchmarks/few_images.py features FOLDER OUT.npz        # once for each folder of class folders
     python benchmarks/few_images.py study OUT.npz ... --json benchmarks/results/few-images.json
 
-For each folder and draw: 15 classes, n images of each to learn from, 15 others of each to test on. Each image model
-learns all classes in one lesson, and once more in three lessons of five classes. The calibration error (15 bins) is
-computed over all draws of a folder together, beside the error that perfect scores would have (the floor). Logistic
-regression chooses C from 0.001, 0.01 ... 100 by cross-validation (with one image per class, C = 1). All methods use the
-same standardised features.
+For each folder and draw: 15 classes (or all, if there are fewer), n images of each to learn from, 15 others of each to
+test on; a folder takes part up to the size for which all its classes have enough images. Each image model learns all
+classes in one lesson, and once more in three lessons of five classes. ``dsal, gamma 0.1`` has the penalty of
+``DSALClassifier()``. The calibration error (15 bins) is computed over all draws of a folder together, beside the error
+that perfect scores would have (the floor). Logistic regression chooses C from 0.001, 0.01 ... 100 by cross-validation
+(with one image per class, C = 1). All methods use the same standardised features.
 
 ``--dual`` solves for one weight per image instead of one per unit of the expansion. The model is the same up to
 rounding, in a hundredth of the time, but there is only one lesson.
@@ -33,12 +34,12 @@ from dsal import DSALClassifier, __version__
 from dsal.analytic.activations import resolve
 from dsal.analytic.expansion import expansions
 from dsal.backbones.hub import DEFAULT, open_backbone
-from dsal.classifier.calibration import Calibration
+from dsal.classifier.calibration import Calibration, as_new
 from dsal.data.images.labelled_files import read_files
 from dsal.image_model.image_features import BackboneFeatures
 from dsal.image_model.model import GAMMA
 
-SIZES, CLASSES, HELD_OUT, LEAST, MOST, BINS = (1, 2, 3, 5, 10, 20, 50), 15, 15, 65, 90, 15
+SIZES, CLASSES, HELD_OUT, LEAST, MOST, BINS = (1, 2, 3, 5, 10, 20, 50), 15, 15, 35, 90, 15
 Matrix = NDArray[np.float64]
 
 
@@ -68,13 +69,7 @@ def main() -> None:
         "dsal": __version__,
         "python": platform.python_version(),
         "folders": folders,
-        "mean": {
-            n: {
-                name: {key: float(np.mean([folder[n][name][key] for folder in folders.values()])) for key in values}
-                for name, values in next(iter(folders.values()))[n].items()
-            }
-            for n in map(str, SIZES)
-        },
+        "mean": {n: mean([folder[n] for folder in folders.values() if n in folder]) for n in map(str, SIZES)},
     }
     text = json.dumps(document, indent=1)
     print(text)
@@ -82,8 +77,16 @@ def main() -> None:
         arguments.json.write_text(text + "\n")
 
 
+def mean(folders: list[dict[str, dict[str, float]]]) -> dict[str, dict[str, float]]:
+    """Return the means over the folders that have enough images."""
+    return {
+        name: {key: round(float(np.mean([folder[name][key] for folder in folders])), 4) for key in values}
+        for name, values in folders[0].items()
+    }
+
+
 def extract(folder: Path, out: Path, backbone: str) -> None:
-    """Extract features of at most 90 images of each class that has 65 or more."""
+    """Extract features of at most 90 images of each class that has 35 or more."""
     files, random = read_files(folder), np.random.default_rng(0)
     labels = np.array(files.labels)
     rows = [random.permutation(np.flatnonzero(labels == label))[:MOST] for label in sorted(set(files.labels))]
@@ -96,18 +99,22 @@ def study(path: Path, draws: int, dual: bool = False) -> dict[str, dict[str, dic
     """Return mean accuracy in percent and calibration error, by images per class and method."""
     data = np.load(path)
     x, y = data["x"].astype(np.float64), data["y"]
-    answers: dict[str, dict[str, list[tuple[Matrix, NDArray[np.int64]]]]] = {str(n): {} for n in SIZES}
-    labels = np.unique(y)
+    answers: dict[str, dict[str, list[tuple[Matrix, NDArray[np.int64]]]]] = {}
+    labels, images = np.unique(y, return_counts=True)
+    sizes = [n for n in SIZES if n + HELD_OUT <= images.min()]
     for draw in range(draws):
         random = np.random.default_rng(draw)
         classes = labels[random.permutation(len(labels))[:CLASSES]]
         pools = [random.permutation(np.flatnonzero(y == label)) for label in classes]
         test = np.concatenate([pool[-HELD_OUT:] for pool in pools])
         truth = np.repeat(np.arange(len(classes)), HELD_OUT)
-        for n in SIZES:
+        for n in sizes:
             learn, targets = np.concatenate([pool[:n] for pool in pools]), np.repeat(np.arange(len(classes)), n)
             if dual:
-                found = {"dsal": dual_form(x[learn], targets, x[test])}
+                found = {
+                    "dsal": dual_form(x[learn], targets, x[test]),
+                    "dsal, gamma 0.1": dual_form(x[learn], targets, x[test], gamma=0.1),
+                }
             else:
                 found = {
                     "dsal": one_lesson(x[learn], targets, x[test]),
@@ -118,7 +125,7 @@ def study(path: Path, draws: int, dual: bool = False) -> dict[str, dict[str, dic
                 "nearest mean": nearest_mean(x[learn], targets, x[test]),
             }
             for name, likely in found.items():
-                answers[str(n)].setdefault(name, []).append((likely, truth))
+                answers.setdefault(str(n), {}).setdefault(name, []).append((likely, truth))
     return {n: {name: measure(some) for name, some in methods.items()} for n, methods in answers.items()}
 
 
@@ -156,7 +163,9 @@ def dual_form(x: Matrix, y: NDArray[np.int64], test: Matrix, **options: Any) -> 
         left_over = left_over - kernel @ weights
         changes = hat / (1 - hat.diagonal())
         np.fill_diagonal(changes, 0.0)
-    temperature = Calibration().plus(left_out, y, np.ones(len(y)), float(len(y))).temperature
+    ones = np.ones(len(y))
+    corrected = as_new(left_out, y, np.bincount(y)[y].astype(float), ones, ones)
+    temperature = Calibration().plus(corrected, y, ones, float(len(y))).temperature
     likely: Matrix = softmax(logits / temperature, axis=1)
     return likely
 

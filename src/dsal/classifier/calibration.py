@@ -6,7 +6,8 @@ softmax(logits / T). As old rows are gone when new ones arrive, the likelihood i
 temperatures: a few hundred numbers that add up over phases and over merged models.
 
 If all rows are correct, the likelihood alone would make T as small as the grid allows, and every probability 0 or 1.
-So each row counts as correct with probability 1 - DOUBT only: no score claims more than about 99%.
+So each row counts as correct with probability 1 - DOUBT only: no score claims more than about 99%. A handful of rows
+says little about T: a weak prior in log T keeps it near that of photographs.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from numpy.typing import NDArray
 GRID = np.logspace(-3, 2, 201)  # temperatures; neighbours differ by 6%
 MOST_ROWS = 256
 DOUBT = 0.01
+USUAL = 0.07
+"""T of photographs with one to three images per class, chosen by benchmarks/few_images.py: the centre of the prior."""
 _SAMPLED = 2048  # logits drawn to estimate a calibration
 
 
@@ -30,13 +33,44 @@ def rows_wanted(weight: float) -> int:
     return min(MOST_ROWS, max(64, 16 + int(weight) // 32))
 
 
+def as_new(
+    logits: NDArray[np.float64],
+    columns: NDArray[np.int64],
+    counts: NDArray[np.float64],
+    removed: NDArray[np.float64],
+    weight: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Return leave-one-out logits (n x classes) corrected to those of new rows; NaN for a row alone in its class.
+
+    Leaving out r of the n rows of a class leaves the class fewer rows than it has for new ones. So the logit of the
+    class is about (n - r) / n of that of a new row, and noisier: the mean of n - r rows varies n / (n - r) times as
+    much as that of n. The logit is divided by (n - r) / n, and its distance from the mean of all such logits is
+    multiplied by the square root of (n - r) / n.
+
+    Args:
+        logits: leave-one-out logits (n x classes).
+        columns: the true column of each row (n,).
+        counts: total weight of the rows of each row's class (n,).
+        removed: weight that was left out of each row (n,).
+        weight: weight of each row (n,).
+    """
+    rows, kept = np.arange(len(columns)), 1.0 - removed / counts
+    kept = np.where(kept > 1e-9, kept, np.nan)
+    own = logits[rows, columns] / kept
+    usable = np.isfinite(own)
+    mean = np.average(own[usable], weights=weight[usable]) if usable.any() else 0.0
+    corrected = logits.copy()
+    corrected[rows, columns] = mean + np.sqrt(kept) * (own - mean)
+    return corrected
+
+
 @dataclass(frozen=True, eq=False)
 class Calibration:
     """The negative log-likelihood at every temperature of the grid, summed over all phases.
 
     >>> logits = np.array([[2.0, 0.0], [2.0, 0.0], [2.0, 0.0], [0.0, 2.0]])
     >>> right_three_times_of_four = np.array([0, 0, 0, 0])
-    >>> calibration = Calibration().plus(logits, right_three_times_of_four, np.ones(4), total=4.0)
+    >>> calibration = Calibration().plus(logits, right_three_times_of_four, np.ones(4), total=4e4)
     >>> right = 0.75 * (1 - DOUBT) + 0.25 * DOUBT
     >>> round(calibration.temperature, 2), round(float(2 / np.log(right / (1 - right))), 2)
     (1.87, 1.87)
@@ -90,12 +124,11 @@ class Calibration:
 
     @property
     def temperature(self) -> float:
-        """T of the smallest loss, refined between grid points by a parabola in log T; 1 if all losses are equal."""
-        best = int(self.losses.argmin())
-        if np.ptp(self.losses) == 0:
-            return 1.0
+        """T of the smallest loss with the prior, (log T - log USUAL)^2, refined between grid points by a parabola."""
+        losses = self.losses + np.log(GRID / USUAL) ** 2
+        best = int(losses.argmin())
         if best in (0, len(GRID) - 1):
             return float(GRID[best])
-        before, here, after = self.losses[best - 1 : best + 2]
+        before, here, after = losses[best - 1 : best + 2]
         shift = 0.5 * (before - after) / (before - 2 * here + after)
         return float(GRID[best] * (GRID[1] / GRID[0]) ** shift)

@@ -25,7 +25,7 @@ from dsal.analytic.streams import Compensation, check_compensation, check_gamma
 from dsal.analytic.tuning import GAMMA_ROWS
 from dsal.base.options import COMPENSATION, EXPANSION_SIZE, GAMMA
 from dsal.classifier import classifier_files
-from dsal.classifier.calibration import MOST_ROWS, Calibration, rows_wanted
+from dsal.classifier.calibration import MOST_ROWS, Calibration, as_new, rows_wanted
 from dsal.classifier.inputs import (
     Survey,
     columns_of,
@@ -426,10 +426,12 @@ class DSALClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         learner.learn(phase)
         sample = survey.rows_for(ours, rows_wanted(total), learner.backend.device)
         left_out = review(learner, sample, phase.present, total, 0.0 if compensation is None else compensation)
-        weight = np.ones(len(left_out)) if sample.weight is None else sample.weight.cpu().numpy()
-        self._calibration = self._calibration.plus(left_out.numpy(), sample.columns.cpu().numpy(), weight, total)
         self._classes, self._class_weight = ours, np.pad(self._class_weight, (0, len(ours) - known))
         self._class_weight[columns] += survey.weights
+        weight = np.ones(len(left_out)) if sample.weight is None else sample.weight.cpu().numpy()
+        own, removed = sample.columns.cpu().numpy(), sample.removable.cpu().numpy()
+        logits = as_new(left_out.numpy(), own, self._class_weight[own], removed, weight)
+        self._calibration = self._calibration.plus(logits, own, weight, total)
 
     def _fresh(self, seed: int, compensated: bool) -> Learner:
         """Check this model's parameters and return a new learner, with or without a compensation stream."""
