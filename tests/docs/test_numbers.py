@@ -75,7 +75,7 @@ def test_few_images() -> None:
         found = results(name)["folders"]
         for images in ("1", "2", "3", "5", "10", "20", "50"):
             row = [row for row in rows("docs/photo-results.md", images) if row[0] == images][number]
-            chosen = [found[folder][images]["dsal"] for folder in folders or found]
+            chosen = [found[folder][images]["dsal"] for folder in folders or found if images in found[folder]]
             accuracy, error = (float(cell) for cell in row[1].split(", "))
             for shown, key, digits in ((accuracy, "accuracy", 1), (error, "calibration_error", 3)):
                 mean = sum(one[key] for one in chosen) / len(chosen)
