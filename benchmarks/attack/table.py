@@ -33,7 +33,8 @@ def _hostile(of: dict[str, Any]) -> list[tuple[str, ...]]:
         (what, f"memory below {of['memory']} + 20%", f"{beside['resident_mb']['largest']:,} MB at most"),
         ("", "alive within 250 ms", f"99 of 100 within {beside['live']['p99_ms']:.0f} ms, all within "
          f"{beside['live']['slowest_ms']:.0f} ms; without the attack {alone['live']['p99_ms']:.0f} and "
-         f"{alone['live']['slowest_ms']:.0f} ms"),
+         f"{alone['live']['slowest_ms']:.0f} ms; the client that asked was itself kept from a core for "
+         f"{beside['live']['asker_waited_for_a_core_ms']['longest']:.0f} ms at most"),
         ("", "honest answers right", f"{len(beside['wrong'])} of {beside['predictions']:,} wrong"),
         ("", "p99 of honest clients at most 3 times that without",
          f"{beside['p99_ms'] / 1000:.2f} s, {of['p99_ratio']:.1f} times {alone['p99_ms'] / 1000:.2f} s"),
@@ -43,7 +44,10 @@ def _hostile(of: dict[str, Any]) -> list[tuple[str, ...]]:
 
 
 def _kills(of: dict[str, Any]) -> list[tuple[str, ...]]:
-    what = f"{of['killed']} kill -9 and {of['terminated']} SIGTERM at random moments, {_time(of['seconds'], of)}"
+    what = (
+        f"{of['killed']} kill -9 and {of['terminated']} SIGTERM at random moments, on {of['servers']} servers, "
+        f"{_time(of['seconds'], of)}"
+    )
     slowest = max(times["slowest"] for times in of["exit_ms"].values()) / 1000
     return [
         (what, "no acknowledged lesson lost or doubled",
@@ -54,10 +58,10 @@ def _kills(of: dict[str, Any]) -> list[tuple[str, ...]]:
 
 
 def _mutations(of: dict[str, Any]) -> list[tuple[str, ...]]:
-    accepted = sum(count for name, count in of["answers"].items() if name.endswith("201"))
-    what = f"{of['files']:,} damaged model files uploaded, {accepted:,} of them still valid, {_time(of['seconds'], of)}"
+    ended = ", ".join(f"{count:,} {name}" for name, count in sorted(of["ended_at"].items(), key=lambda item: -item[1]))
+    what = f"{of['files']:,} damaged model files uploaded by {of['clients']} clients, {_time(of['seconds'], of)}"
     return [
-        (what, "none takes 10 s", f"{of['slowest_ms'] / 1000:.1f} s at most"),
+        (f"{what}; ended at: {ended}", "none takes 10 s", f"{of['slowest_ms'] / 1000:.1f} s at most"),
         ("", "growth below 200 MB", f"{of['grown_mb']} MB"),
         ("", "no 500", f"{len(of['status_5xx'])}"),
     ]
