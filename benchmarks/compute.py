@@ -8,9 +8,11 @@ on the base classes alone. A budget is a number of epochs per phase, with the lo
     python benchmarks/compute.py choose lwf icarl --data-root DATA --proxy proxy-plain.safetensors
     python benchmarks/compute.py run ds-al acil lwf icarl --data-root DATA --epochs 1 3 10
 
-``choose`` tries the learning rates ``RATES``, relative to the published one, on the proxy of ``proxy.py`` (weights of a
-trial there: classes 0-39, then 40-49 in two phases), with ``TRIAL_EPOCHS`` per phase. ``run`` uses the best. A result
-is saved in ``benchmarks/results/compute.json`` when it is complete; what is there is not computed again.
+``choose`` makes six trials for every method on the proxy of ``proxy.py`` (weights of a trial there: classes 0-39, then
+40-49 in two phases), with ``TRIAL_EPOCHS`` per phase: the learning rates ``RATES``, relative to the published one, and,
+at the best of them, the weights of distillation ``STRENGTHS``, relative to the published ones; a method that has no
+such weight tries ``MORE_RATES``. ``run`` uses the best. A result is saved in ``benchmarks/results/compute.json``
+when it is complete; what is there is not computed again.
 
 Seconds are processor time of one thread, without the tests: of all phases, and of phase 0 alone (training a head; for
 features, extracting and learning them).
@@ -47,7 +49,10 @@ from dsal.training import RECIPES
 
 ROOT = Path(__file__).parent
 RESULTS, SCHEDULES = ROOT / "results" / "compute.json", ROOT.parent / "configs" / "table1-paper.toml"
-ADAPT_EPOCHS, TRIAL_EPOCHS, RATES = 3, 1, (1.0, 0.3, 0.1)
+ADAPT_EPOCHS, TRIAL_EPOCHS = 3, 2
+RATES, MORE_RATES, STRENGTHS = (3.0, 1.0, 0.3, 0.1), (0.03, 0.01), (0.3, 3.0)
+KEEPING = ("strength", "distil", "spatial", "flat")
+"""Options that weigh what a method keeps of the network before the phase."""
 EPOCH_OPTIONS = ("tune_epochs", "compress_epochs", "bias_epochs")
 VIEWS = {"last, one view": ("last", 1), "blocks, one view": ("blocks", 1), "blocks, six views": ("blocks", 6)}
 EXPANSION_SIZE = 4096
@@ -141,25 +146,34 @@ class Start:
 
 
 def choose(name: str, data: DataSet, weights: Path) -> None:
-    """Try learning rates for a method on the proxy."""
-    tried = [trial["options"]["lr"] for trial in read()["trials"] if trial["method"] == name]
+    """Try learning rates and weights of distillation for a method on the proxy."""
     start = Start(name, weights, proxy_data(data.train), Scenario.deal(50, base=40, phases=2))
-    for share in RATES:
-        lr = share * start.lr
-        if lr in tried:
-            continue
-        began = time.process_time()
-        tally = start.results({**published(name, TRIAL_EPOCHS), "lr": lr})[-1].tally
-        row = {
-            "method": name,
-            "options": {"lr": lr},
-            "accuracy": accuracy(tally),
-            "new": new_accuracy(tally, range(40)),
-        }
-        row["seconds"] = round(time.process_time() - began, 1)
-        with changed() as document:
-            document["trials"].append(row)
-        print(json.dumps(row), flush=True)
+    kept = {key: value for key in KEEPING if (value := getattr(start.kind(), key, None)) is not None}
+    rates = RATES if kept else RATES + MORE_RATES
+    for share in rates:
+        trial(name, start, {"lr": share * start.lr})
+    best = best_options(name)
+    for share in STRENGTHS if kept else ():
+        trial(name, start, {"lr": best["lr"], **{key: share * value for key, value in kept.items()}})
+
+
+def best_options(name: str) -> dict[str, float]:
+    """Return the options of the best trial of a method; none before there is one."""
+    trials = [trial for trial in read()["trials"] if trial["method"] == name]
+    return max(trials, key=lambda trial: trial["accuracy"])["options"] if trials else {}
+
+
+def trial(name: str, start: Start, options: dict[str, float]) -> None:
+    """Make a trial, if it has not been made."""
+    if any((row["method"], row["options"]) == (name, options) for row in read()["trials"]):
+        return
+    began = time.process_time()
+    tally = start.results({**published(name, TRIAL_EPOCHS), **options})[-1].tally
+    row = {"method": name, "options": options, "accuracy": accuracy(tally), "new": new_accuracy(tally, range(40))}
+    row["seconds"] = round(time.process_time() - began, 1)
+    with changed() as document:
+        document["trials"].append(row)
+    print(json.dumps(row), flush=True)
 
 
 def proxy_data(train: ImageData) -> DataSet:
@@ -178,9 +192,7 @@ def proxy_data(train: ImageData) -> DataSet:
 
 def run_network(name: str, data: DataSet, phases: int, budgets: list[int], seed: int) -> None:
     """Run a method at every budget; what happens in phase 0 is the same for all of them."""
-    trials = [trial for trial in read()["trials"] if trial["method"] == name]
-    chosen = max(trials, key=lambda trial: trial["accuracy"])["options"] if trials else {}
-    scenario = Scenario.deal(100, phases=phases)
+    chosen, scenario = best_options(name), Scenario.deal(100, phases=phases)
     start: Start | None = None
     for epochs in budgets:
         facts = {"method": name, "phases": phases, "epochs": epochs, "features": "last, one view", "seed": seed}
