@@ -49,7 +49,7 @@ from dsal.training import RECIPES
 
 ROOT = Path(__file__).parent
 RESULTS, SCHEDULES = ROOT / "results" / "compute.json", ROOT.parent / "configs" / "table1-paper.toml"
-ADAPT_EPOCHS, TRIAL_EPOCHS = 3, 2
+ADAPT_EPOCHS, TRIAL_EPOCHS, MIRRORED_FROM = 3, 2, 10
 RATES, MORE_RATES, STRENGTHS = (3.0, 1.0, 0.3, 0.1), (0.03, 0.01), (0.3, 3.0)
 KEEPING = ("strength", "distil", "spatial", "flat")
 """Options that weigh what a method keeps of the network before the phase."""
@@ -134,15 +134,34 @@ class Start:
         self.lr: float = self.kind().lr  # type: ignore[attr-defined]
         method = self.kind(**{**published(name, 1), "base_lr": 0.5 * self.lr, "seed": seed})
         method.start(load_backbone(weights))
+        add_mirror(method)
         self.result = next(results_of(method, data, scenario))
         self.state = method.state()
 
-    def results(self, options: dict[str, Any]) -> list[PhaseResult]:
-        """Return the results of all phases, those from phase 1 on with these options."""
+    def results(self, options: dict[str, Any], mirrored: bool = False) -> list[PhaseResult]:
+        """Return the results of all phases, those from phase 1 on with these options.
+
+        Args:
+            options: of the method.
+            mirrored: see :func:`add_mirror`.
+        """
         arrays = {key: array.copy() for key, array in self.state.arrays.items()}
         facts = {**self.state.facts, "options": {**self.state.facts["options"], **options}}
         method = self.kind.from_state(State(arrays, facts))
+        if mirrored:
+            add_mirror(method)
         return [self.result, *results_of(method, self.data, self.scenario, 1)]
+
+
+def add_mirror(method: Method) -> None:
+    """Let a method also predict from the sum of the scores of each image and of its mirror image."""
+    own = method.other_predictions
+
+    def both(images: ImageData) -> dict[str, Any]:
+        scores = method.scores(images) + method.scores(images.flipped())
+        return {**own(images), "mirror": scores.argmax(axis=1)}
+
+    method.other_predictions = both  # type: ignore[assignment,method-assign]
 
 
 def choose(name: str, data: DataSet, weights: Path) -> None:
@@ -199,7 +218,8 @@ def run_network(name: str, data: DataSet, phases: int, budgets: list[int], seed:
         if done(**facts):
             continue
         start = start or Start(name, SHIPPED / "cifar100-resnet32.safetensors", data, scenario, seed)
-        save(facts, start.results({**published(name, epochs), **chosen}), {"options": chosen})
+        results = start.results({**published(name, epochs), **chosen}, mirrored=epochs >= MIRRORED_FROM)
+        save(facts, results, {"options": chosen})
 
 
 def results_of(method: Method, data: TrainTestData, scenario: Scenario, start: int = 0) -> Iterator[PhaseResult]:
