@@ -33,7 +33,7 @@ from threadpoolctl import threadpool_limits
 from dsal import DSALClassifier, __version__
 from dsal.analytic.activations import resolve
 from dsal.analytic.expansion import expansions
-from dsal.backbones.hub import DEFAULT, open_backbone
+from dsal.backbones.pretrained import DEFAULT, open_backbone
 from dsal.classifier.calibration import Calibration, as_new
 from dsal.data.images.labelled_files import read_files
 from dsal.image_model.image_features import BackboneFeatures

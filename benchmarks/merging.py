@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from dsal import DSALClassifier, ImageModel, __version__
-from dsal.backbones.hub import DEFAULT, open_backbone
+from dsal.backbones.pretrained import DEFAULT, open_backbone
 from dsal.image_model.outcomes import THRESHOLD
 
 KNOWN, UNKNOWN, LEARNED, HELD_OUT, WIDTH, GAMMAS = 6, 3, 20, 30, 1024, (100.0, 10.0, 0.1)

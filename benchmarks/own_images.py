@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
 from dsal import DSALClassifier
-from dsal.backbones.hub import DEFAULT, open_backbone
+from dsal.backbones.pretrained import DEFAULT, open_backbone
 from dsal.data.images.decode import decode_batches
 from dsal.data.images.labelled_files import find_images
 from dsal.image_model.graph_features import WORTH_CONVERTING, cached_path, graph_of

@@ -38,7 +38,7 @@ import numpy as np
 from load import Load, request, send
 from PIL import Image, ImageOps
 
-from dsal.backbones.hub import open_backbone
+from dsal.backbones.pretrained import open_backbone
 from dsal.data.images.decode import decode_image
 from dsal.data.images.labelled_files import images_below
 from dsal.image_model.graph_features import WORTH_CONVERTING, graph_of

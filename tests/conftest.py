@@ -51,16 +51,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file of a small untrained network: its random features will do for characters."""
     path = tmp_path_factory.mktemp("weights") / "small.safetensors"
     torch.manual_seed(0)
-    card = Card(
-        architecture="resnet32",
-        dataset=None,
-        seen_classes=None,
-        class_order="natural",
-        in_channels=1,
-        size=28,
-        mean=(0.5,),
-        std=(0.5,),
-    )
+    card = Card(architecture="resnet32", in_channels=1, size=28, mean=(0.5,), std=(0.5,))
     save_backbone(path, channels_last(Backbone(card)).eval())
     return path
 

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 from benchmarks.attack.served import Server, Watch, conditions, files, milliseconds, photograph
 
-from dsal.backbones.hub import DEFAULT, open_backbone
+from dsal.backbones.pretrained import DEFAULT, open_backbone
 from dsal.image_model import ImageModel
 
 DISTINCT = 20  # files; the others are further links to them, which the server cannot know

@@ -19,7 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.fuzz.mutate import break_bytes, break_tensors
 
 from dsal.backbones.graphs import onnx_backbone
-from dsal.backbones.hub import open_backbone
+from dsal.backbones.pretrained import open_backbone
 from dsal.files.tensors import load_tensors, save_tensors
 from dsal.image_model import ImageModel
 

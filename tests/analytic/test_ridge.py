@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dsal.analytic import ridge as ridge_module
 from dsal.analytic.ridge import Ridge, Route, bytes_needed, digits_lost
-from dsal.analytic.ridge_state import pack, rollback, unpack
+from dsal.analytic.ridge_state import pack_ridge, rollback, unpack_ridge
 from dsal.errors import InputError, MemoryNeededError, PrecisionWarning
 from dsal.linalg.backend import Backend, Lapack, Torch
 
@@ -42,7 +42,7 @@ def random_rows(n: int, d: int, c: int, seed: int = 0) -> tuple[Array, Array]:
 
 
 def same_bits(a: Ridge, before: dict[str, Array]) -> bool:
-    now = pack(a)
+    now = pack_ridge(a)
     return now.keys() == before.keys() and all(now[key].tobytes() == before[key].tobytes() for key in now)
 
 
@@ -99,7 +99,7 @@ def test_merged_is_pooled(joint: Joint, backend: Backend, gammas: tuple[float, f
     half = y[:, 60:].sum(1) > 0
     ours.update(blocks_of(x[~half], y[~half, :60]), rows=int((~half).sum()))
     theirs.update(blocks_of(x[half], y[half][:, np.arange(99, 29, -1)]), rows=int(half.sum()))
-    before = pack(theirs)
+    before = pack_ridge(theirs)
     ours.grow(40)
     ours.merge(theirs, torch.arange(99, 29, -1))
     assert same_bits(theirs, before)
@@ -123,7 +123,7 @@ def test_subtracted_is_never_seen(joint: Joint, backend: Backend) -> None:
 def test_rows_never_learned_cannot_be_subtracted() -> None:
     x, y = random_rows(30, 50, 2)
     ridge = learned(x, y, [slice(None)], None)
-    before = pack(ridge)
+    before = pack_ridge(ridge)
     with pytest.raises(InputError, match="never learned"), rollback([ridge]):
         ridge.subtract(blocks_of(*random_rows(1, 50, 2, seed=1)))
     assert same_bits(ridge, before)
@@ -138,7 +138,7 @@ def test_far_larger_rows_are_forgotten_accurately_or_not_at_all(scale: float, ro
     large, its_y = random_rows(10, 100, 3, seed=1)
     ridge = learned(x, y, [slice(None)], route)
     ridge.update(blocks_of(scale * large, its_y), rows=10, route="qr" if scale > 1e6 else route)
-    before = pack(ridge)
+    before = pack_ridge(ridge)
     if scale <= 1e3:
         ridge.subtract(blocks_of(scale * large, its_y))
         expected = joint_weights(x, y, 0.1)
@@ -266,7 +266,7 @@ def test_an_update_that_fails_midway_leaves_every_bit(
     ridge.grow(3)
     if not fresh:
         ridge.update(blocks_of(x, y), rows=40)
-    before, weights = pack(ridge), ridge.weights().clone()
+    before, weights = pack_ridge(ridge), ridge.weights().clone()
 
     def failing() -> Iterator[tuple[Tensor, Tensor]]:
         yield from blocks_of(x, y)
@@ -284,7 +284,7 @@ def test_an_update_that_fails_midway_leaves_every_bit(
 def test_a_rollback_covers_everything_inside() -> None:
     x, y = random_rows(20, 4, 2)
     ridge = learned(x, y, [slice(None)], None)
-    before = pack(ridge)
+    before = pack_ridge(ridge)
 
     def change_everything_then_fail() -> None:
         with rollback([ridge]):
@@ -302,7 +302,7 @@ def test_a_rollback_covers_everything_inside() -> None:
 def test_what_float64_cannot_hold_is_refused(route: Route) -> None:
     x, y = random_rows(20, 4, 2)
     ridge = learned(x, y, [slice(None)], None)
-    before = pack(ridge)
+    before = pack_ridge(ridge)
     with pytest.raises(InputError, match=r"[Ss]tandardise"), rollback([ridge]):
         ridge.update(blocks_of(np.full_like(x, 1.7e308), y), rows=20, route=route)
     assert same_bits(ridge, before)
@@ -442,7 +442,7 @@ def test_weights_that_came_along_are_part_of_the_state(asked: bool) -> None:
     """A ridge that was stored, and perhaps asked for W before, goes on bit for bit."""
     x, y = random_rows(60, 20, 8)
     ridge = learned(x[:40], y[:40], [slice(None)], None)
-    other = unpack(pack(ridge), 0.1, Lapack())
+    other = unpack_ridge(pack_ridge(ridge), 0.1, Lapack())
     if asked:
         ridge.weights()
     for start in (40, 41, 44):
@@ -450,9 +450,9 @@ def test_weights_that_came_along_are_part_of_the_state(asked: bool) -> None:
             each.grow(1)
             rows = slice(start, start + 3)
             each.update(blocks_of(x[rows], y[rows]), rows=3, columns=torch.arange(8))
-        assert same_bits(other, pack(ridge))
+        assert same_bits(other, pack_ridge(ridge))
         assert torch.equal(other.weights(), ridge.weights())
-        other = unpack(pack(ridge), 0.1, Lapack())
+        other = unpack_ridge(pack_ridge(ridge), 0.1, Lapack())
     np.testing.assert_array_equal(ridge.weights()[:, 8:], 0.0)
 
 
@@ -460,7 +460,7 @@ def test_a_failure_with_few_rows_leaves_everything_as_it_was() -> None:
     x, y = random_rows(60, 20, 8)
     ridge = learned(x[:40], y[:40], [slice(None)], None)
     ridge.update(blocks_of(x[40:41], y[40:41]), rows=1)
-    before, weights = pack(ridge), ridge.weights().clone()
+    before, weights = pack_ridge(ridge), ridge.weights().clone()
     with pytest.raises(InputError, match="too large"), rollback([ridge]):
         ridge.update(blocks_of(1e200 * x[41:42], y[41:42]), rows=1)
     assert same_bits(ridge, before)

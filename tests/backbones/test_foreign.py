@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 from dsal.backbones import foreign  # noqa: E402
 from dsal.backbones.foreign import check_graph  # noqa: E402
 from dsal.backbones.graphs import onnx_backbone  # noqa: E402
-from dsal.backbones.hub import open_backbone  # noqa: E402
+from dsal.backbones.pretrained import open_backbone  # noqa: E402
 from dsal.errors import FileFormatError  # noqa: E402
 
 SIZE = 16

@@ -1,11 +1,10 @@
 """Files of comparisons: options of all methods and of single ones; what is committed can be run."""
 
 import json
-import pickle
 from pathlib import Path
 
-import numpy as np
 import pytest
+from tests.data.cifar_files import dump_as_python3, write_folder
 
 from dsal.backbones import Backbone, Card, save_backbone
 from dsal.cli.shared_options import read_comparison
@@ -61,23 +60,10 @@ def test_what_no_method_takes_is_refused(text: str, error: type[Exception], told
 
 @pytest.mark.slow
 def test_methods_on_features_and_on_images_share_weights_images_and_one_table(call: Call, tmp_path: Path) -> None:
-    folder, random = tmp_path / "data" / CIFAR100.folder, np.random.RandomState(0)
-    folder.mkdir(parents=True)
-    names = {CIFAR100.names_key: [f"class {label}" for label in range(100)]}
-    for part, each in (("train", 4), ("test", 1)):
-        pixels = random.randint(0, 256, (100 * each, 3 * 32 * 32)).astype(np.uint8)
-        content = {"data": pixels, CIFAR100.labels_key: list(range(100)) * each}
-        (folder / part).write_bytes(pickle.dumps(content, protocol=4))
-    (folder / "meta").write_bytes(pickle.dumps(names, protocol=4))
+    write_folder(tmp_path / "data", CIFAR100, dump_as_python3, rows=200)
+    seen, grey = tuple(range(50)), (0.5,) * 3
     card = Card(
-        architecture="resnet32",
-        dataset="cifar100",
-        seen_classes=tuple(range(50)),
-        class_order="natural",
-        in_channels=3,
-        size=8,
-        mean=(0.5,) * 3,
-        std=(0.25,) * 3,
+        architecture="resnet32", dataset="cifar100", seen_classes=seen, in_channels=3, size=8, mean=grey, std=grey
     )
     save_backbone(tmp_path / "weights.safetensors", Backbone(card))
     path = tmp_path / "some.toml"

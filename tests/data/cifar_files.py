@@ -61,10 +61,10 @@ def contents(layout: Layout, rows: int = 7) -> dict[str, dict[str, Any]]:
     return files
 
 
-def write_folder(root: Path, layout: Layout, dump: Dump = dump_as_python2) -> dict[str, dict[str, Any]]:
+def write_folder(root: Path, layout: Layout, dump: Dump = dump_as_python2, rows: int = 7) -> dict[str, dict[str, Any]]:
     folder = root / layout.folder
     folder.mkdir(parents=True)
-    files = contents(layout)
+    files = contents(layout, rows)
     for member, content in files.items():
         (folder / member).write_bytes(dump(content))
     return files

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import pickle
 import re
 import sys
 import threading
@@ -16,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.data.cifar_files import dump_as_python3, write_folder
 from typer.testing import CliRunner
 
 from dsal import DSALClassifier
@@ -108,23 +108,10 @@ def test_a_prediction_over_http(album: Path, weights: Path, tmp_path: Path, monk
 def test_lwf_through_compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The runs happen in this process instead of one of their own, so that they can be followed."""
     monkeypatch.setattr(compare, "run_child", lambda arguments: dsal(*arguments))
-    folder, random = tmp_path / CIFAR100.folder, np.random.RandomState(0)
-    folder.mkdir()
-    for part, each in (("train", 2), ("test", 1)):
-        pixels = random.randint(0, 256, (100 * each, 3 * 32 * 32)).astype(np.uint8)
-        content = {"data": pixels, CIFAR100.labels_key: list(range(100)) * each}
-        (folder / part).write_bytes(pickle.dumps(content, protocol=4))
-    names = {CIFAR100.names_key: [f"class {label}" for label in range(100)]}
-    (folder / "meta").write_bytes(pickle.dumps(names, protocol=4))
+    write_folder(tmp_path, CIFAR100, dump_as_python3, rows=200)
+    seen, grey = tuple(range(50)), (0.5,) * 3
     card = Card(
-        architecture="resnet32",
-        dataset="cifar100",
-        seen_classes=tuple(range(50)),
-        class_order="natural",
-        in_channels=3,
-        size=8,
-        mean=(0.5,) * 3,
-        std=(0.25,) * 3,
+        architecture="resnet32", dataset="cifar100", seen_classes=seen, in_channels=3, size=8, mean=grey, std=grey
     )
     save_backbone(tmp_path / "w.safetensors", Backbone(card))
     (tmp_path / "c.toml").write_text(

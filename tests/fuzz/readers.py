@@ -22,7 +22,7 @@ from dsal.methods import METHODS
 from dsal.protocol.comparison import read_tuning
 from dsal.protocol.experiment import Experiment, option_hints, prepare
 from dsal.protocol.phases import run_phases
-from dsal.protocol.run_checkpoint import load_checkpoint, save_checkpoint
+from dsal.protocol.run_checkpoint import load_run_checkpoint, save_run_checkpoint
 from dsal.protocol.runs import read_config, run_experiment
 from dsal.report.charts import facets_of
 from dsal.report.confusion_chart import confusion_of
@@ -142,10 +142,10 @@ def method_readers() -> dict[str, Reader]:
             setting = prepare(Experiment(dataset=dataset, phases=2, method=name, options=options), _quiet)
             method = setting.experiment.build_method(0)
             phases = run_phases(method, setting.data, setting.scenario)
-            save_checkpoint(folder / "state.safetensors", [next(phases), next(phases)], method, finished=False)
+            save_run_checkpoint(folder / "state.safetensors", [next(phases), next(phases)], method, finished=False)
 
         def use(folder: Path) -> Any:
-            checkpoint = load_checkpoint(folder / "state.safetensors")
+            checkpoint = load_run_checkpoint(folder / "state.safetensors")
             if checkpoint is None or checkpoint.state is None:
                 return None
             method = METHODS.get(name).restore(checkpoint.state, folder)

@@ -13,7 +13,7 @@ from torch import nn
 
 from dsal import DSALClassifier, FileFormatError, InputError
 from dsal.backbones import Backbone
-from dsal.backbones.hub import open_backbone, wrap_module
+from dsal.backbones.pretrained import open_backbone, wrap_module
 from dsal.data.images.labelled_files import read_files
 from dsal.image_model import ImageModel, graph_features
 from dsal.image_model.image_features import BackboneFeatures

@@ -7,7 +7,7 @@ import pytest
 
 from dsal.backbones import Backbone
 from dsal.classifier.calibration import Calibration
-from dsal.data.images.labelled_files import ImageFiles, read_files
+from dsal.data.images.labelled_files import LabelledFiles, read_files
 from dsal.errors import InputError
 from dsal.image_model import ImageModel
 from dsal.image_model.outcomes import added, counted, renamed, restricted
@@ -72,7 +72,7 @@ def test_counts_of_answers() -> None:
     assert renamed(found, "b", "z") == {"a": {"a": 2, "z": 1}, "z": {"z": 1}}
 
 
-def part(files: ImageFiles, rows: list[int]) -> tuple[list[Path], list[str]]:
+def part(files: LabelledFiles, rows: list[int]) -> tuple[list[Path], list[str]]:
     return [files.paths[row] for row in rows], [files.labels[row] for row in rows]
 
 

@@ -13,8 +13,8 @@ from torch import nn
 
 from dsal import DSALClassifier, FileFormatError, InputError
 from dsal.backbones import Backbone, load_backbone
-from dsal.backbones.hub import open_backbone, wrap_module
-from dsal.data.images.labelled_files import ImageFiles, read_files
+from dsal.backbones.pretrained import open_backbone, wrap_module
+from dsal.data.images.labelled_files import LabelledFiles, read_files
 from dsal.image_model import ImageFeatures, ImageModel
 
 
@@ -22,9 +22,9 @@ def new(backbone: Backbone) -> ImageModel:
     return ImageModel(backbone, DSALClassifier(expansion_size=256))
 
 
-def part(files: ImageFiles, labels: set[str]) -> ImageFiles:
+def part(files: LabelledFiles, labels: set[str]) -> LabelledFiles:
     rows = [row for row, label in enumerate(files.labels) if label in labels]
-    return ImageFiles(tuple(files.paths[row] for row in rows), tuple(files.labels[row] for row in rows))
+    return LabelledFiles(tuple(files.paths[row] for row in rows), tuple(files.labels[row] for row in rows))
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_counts_leave_one_out_answers(backbone: Backbone, album: Path, tmp_path:
 
 def test_class_by_class_equals_all_at_once(backbone: Backbone, album: Path) -> None:
     files = [read_files(album / name) for name in ("first", "second", "unseen")]
-    together = ImageFiles(sum((f.paths for f in files), ()), sum((f.labels for f in files), ()))
+    together = LabelledFiles(sum((f.paths for f in files), ()), sum((f.labels for f in files), ()))
     whole, stepwise = new(backbone), new(backbone)
     whole.learn(together)
     for label in sorted(set(together.labels)):
@@ -199,7 +199,7 @@ def test_one_image_of_one_class(backbone: Backbone, album: Path) -> None:
     """The least one can teach: it answers, and does not claim to know what is strange."""
     model = new(backbone)
     files = read_files(album / "first")
-    model.learn(ImageFiles(files.paths[:1], files.labels[:1]))
+    model.learn(LabelledFiles(files.paths[:1], files.labels[:1]))
     answer = model.predict(album / "test")[0]
     assert answer.label == files.labels[0]
     assert np.isnan(answer.novelty)

@@ -16,7 +16,7 @@ from tests.docs.pages import ROOT, shown_command
 
 from dsal import DSALClassifier, ImageModel
 from dsal.backbones import Backbone
-from dsal.backbones.hub import open_backbone
+from dsal.backbones.pretrained import open_backbone
 from dsal.errors import InputError
 from dsal.integrations.hub import from_pretrained, save_pretrained
 

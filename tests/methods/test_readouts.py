@@ -13,7 +13,7 @@ from dsal.methods.network.kit.network_method import NetworkMethod
 from dsal.methods.network.kit.replay import ReplayMethod
 from dsal.protocol.metrics import ConfusionCounts, Tally
 from dsal.protocol.phases import PhaseResult
-from dsal.protocol.run_checkpoint import load_checkpoint, save_checkpoint
+from dsal.protocol.run_checkpoint import load_run_checkpoint, save_run_checkpoint
 
 Trained = Callable[..., NetworkMethod]
 
@@ -88,8 +88,8 @@ def test_a_checkpoint_keeps_the_counts_of_both(trained: Trained, three: list[Pha
     counts = np.array([[3, 1], [0, 2]], dtype=np.int32)
     others = {"nme": Tally(np.array([2, 1]), np.array([4, 2]))}
     results = [PhaseResult(0, Tally.of(counts), ConfusionCounts.of(counts), 1.0, 0.5, others)]
-    save_checkpoint(tmp_path / "state", results, trained("lucir", three[:1]), finished=True)
-    found = load_checkpoint(tmp_path / "state")
+    save_run_checkpoint(tmp_path / "state", results, trained("lucir", three[:1]), finished=True)
+    found = load_run_checkpoint(tmp_path / "state")
     assert found is not None
     (result,) = found.results
     assert result.tally.hits.tolist() == [3, 2]

@@ -10,7 +10,7 @@ from torch import Tensor
 from dsal.data import ImageData
 from dsal.errors import InputError
 from dsal.methods import METHODS, Phase
-from dsal.methods.network.kit.policy import SHARES, TILTS, Policy, describe, learn_policy
+from dsal.methods.network.kit.policy import SHARES, TILTS, Policy, learn_policy, phase_state
 from dsal.methods.network.rmm import PUBLISHED, tilted
 from dsal.training import Fit
 
@@ -82,7 +82,7 @@ def test_reinforcement_finds_what_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     def rewarded(policy: Policy, *rest: object) -> tuple[list[Tensor], list[float]]:
         generator = rest[-1]
         assert isinstance(generator, torch.Generator)
-        memory = policy.memory(describe(50, 10, 1000, 5000))
+        memory = policy.memory(phase_state(50, 10, 1000, 5000))
         choice = int(memory.exp().multinomial(1, generator=generator))
         return [memory[choice]], [SHARES[choice]]  # the more memory, the better
 

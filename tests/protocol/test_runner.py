@@ -2,7 +2,6 @@
 
 import csv
 import json
-import pickle
 from dataclasses import replace
 from itertools import count, islice, pairwise
 from pathlib import Path
@@ -11,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.data.cifar_files import dump_as_python3, write_folder
 
 from dsal.backbones import Backbone, Card, save_backbone
 from dsal.data.features.feature_set import FeatureSet, save_features
+from dsal.data.sets.cifar import CIFAR10
 from dsal.errors import FileFormatError, InputError, LeakError, UnknownNameError
 from dsal.protocol import metrics
 from dsal.protocol.experiment import Experiment, Setting, prepare
@@ -228,9 +229,10 @@ def test_unknown_data_sets_are_answered() -> None:
 
 def test_images_go_through_a_backbone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DSAL_CACHE", str(tmp_path / "cache"))
+    write_folder(tmp_path, CIFAR10, dump_as_python3, rows=10)
     experiment = Experiment(
         dataset="cifar10",
-        data_root=str(write_cifar10(tmp_path)),
+        data_root=str(tmp_path),
         weights=str(write_weights(tmp_path)),
         features="last",
         phases=5,
@@ -249,31 +251,12 @@ def test_images_go_through_a_backbone(tmp_path: Path, monkeypatch: pytest.Monkey
         prepare(replace(experiment, base_classes=3), silent)
 
 
-def write_cifar10(root: Path) -> Path:
-    """A CIFAR-10 of ten random images in each of its six files."""
-    folder = root / "cifar-10-batches-py"
-    folder.mkdir()
-    random = np.random.default_rng(0)
-    for name in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"):
-        content = {"data": random.integers(0, 256, (10, 3072), dtype=np.uint8), "labels": list(range(10))}
-        (folder / name).write_bytes(pickle.dumps(content, protocol=4))
-    names = {"label_names": [f"class {i}" for i in range(10)]}
-    (folder / "batches.meta").write_bytes(pickle.dumps(names, protocol=4))
-    return root
-
-
 def write_weights(root: Path) -> Path:
     """A ResNet-32 that claims to have seen the first five classes."""
     torch.manual_seed(0)
+    seen, grey = tuple(range(5)), (0.5,) * 3
     card = Card(
-        architecture="resnet32",
-        dataset="cifar10",
-        seen_classes=tuple(range(5)),
-        class_order="natural",
-        in_channels=3,
-        size=32,
-        mean=(0.5, 0.5, 0.5),
-        std=(0.2, 0.2, 0.2),
+        architecture="resnet32", dataset="cifar10", seen_classes=seen, in_channels=3, size=32, mean=grey, std=grey
     )
     save_backbone(root / "weights.safetensors", Backbone(card))
     return root / "weights.safetensors"

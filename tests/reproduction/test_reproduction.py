@@ -16,12 +16,12 @@ from dsal.protocol.runs import run_experiment
 from dsal.reproduction.item import shown
 from dsal.reproduction.plan import Plan, TrainingSpec, quick
 from dsal.reproduction.reproduction import chosen_items, reproduce, write_documents
-from dsal.reproduction.training_archive import Archive
+from dsal.reproduction.training_archive import TrainingArchive
 
 
 def test_one_training_serves_all_who_need_it(plan: Plan, tmp_path: Path) -> None:
     needs = [need for item in chosen_items(["all"]) for need in item.needs(plan)]
-    jobs = Archive(plan, tmp_path).jobs(needs)
+    jobs = TrainingArchive(plan, tmp_path).jobs(needs)
     trained = [need for job in jobs for need in job.needs]
     assert len(trained) == len(set(trained)) < len(needs)
     assert set(trained) == set(needs)
@@ -29,7 +29,7 @@ def test_one_training_serves_all_who_need_it(plan: Plan, tmp_path: Path) -> None
 
 def test_table_1_leaves_runs_as_the_run_command_does(plan: Plan, reproduction: Path, tmp_path: Path) -> None:
     for method in ("ds-al", "acil"):
-        setting = Archive(plan, tmp_path).setting(TrainingSpec(plan.dataset, 5, 0), method, plan.seeds)
+        setting = TrainingArchive(plan, tmp_path).setting(TrainingSpec(plan.dataset, 5, 0), method, plan.seeds)
         list(run_experiment(setting, tmp_path / method))
         ours, theirs = (
             comparable(read_results(folder)) for folder in (reproduction / "runs" / f"{method}-k5", tmp_path / method)
@@ -74,7 +74,7 @@ def test_what_is_there_is_not_done_again(plan: Plan, reproduction: Path, tmp_pat
     lost.unlink()
     before = {path: path.stat().st_mtime_ns for path in (out / "trainings").glob("*/*.safetensors")}
     steps = list(reproduce(["table1"], plan, out))
-    assert steps[0].title == "cifar100-sample, K = 25, seed 1: tanh"
+    assert steps[0].note == "cifar100-sample, K = 25, seed 1: tanh"
     assert steps[-1].total == 1
     touched = {path for path, time in before.items() if path.stat().st_mtime_ns != time}
     assert touched == {lost.with_name("main.safetensors")}

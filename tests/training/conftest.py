@@ -14,7 +14,7 @@ from dsal.backbones.resnet import ResNet
 from dsal.data import ImageData
 from dsal.training import BaseTraining, Batch, Recipe
 from dsal.training.augment import ROTATIONS, transformed
-from dsal.training.objective import Outputs, run
+from dsal.training.objective import Outputs, all_outputs
 
 CLASSES = (4, 0, 2)
 TURNED = Recipe(
@@ -60,4 +60,4 @@ def answered(made: BaseTraining, batch: Batch) -> tuple[Tensor, Tensor, Outputs]
     """The images that the objective makes of a batch, the transform of each, and what the network says to them."""
     generator = torch.Generator().set_state(batch.generator.get_state())
     images, which = transformed(batch.images, made.recipe.transforms, made.recipe.transform_share, generator)
-    return made.model.normalise(images), which, run(made.model, made.model.normalise(images))
+    return made.model.normalise(images), which, all_outputs(made.model, made.model.normalise(images))

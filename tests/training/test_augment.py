@@ -139,7 +139,7 @@ def test_colour_jitter_is_brightness_contrast_and_saturation(images: Tensor) -> 
         ):
             image = enhance(image).enhance(float(factors[number]))
         assert (from_pil(image).int() - after.int()).abs().max() <= 3  # Pillow rounds after each of the three
-    part = augment.Part(40, slice(1, None, 3))
+    part = augment.BatchPart(40, slice(1, None, 3))
     assert torch.equal(augment.colour_jitter(images[1::3], 0.4, generator(3), part), out[1::3])
     assert torch.equal(
         augment.crop_flip(images[1::3], generator(3), part=part), augment.crop_flip(images, generator(3))[1::3]

@@ -19,7 +19,7 @@ from dsal.errors import FileFormatError, InputError
 from dsal.files.tensors import load_tensors, save_tensors
 from dsal.training import Recipe, load_checkpoint, save_checkpoint
 from dsal.training.augment import ROTATIONS, SWAPS, joint_labels, transformed
-from dsal.training.objective import head_of, run
+from dsal.training.objective import all_outputs, head_of
 
 from .conftest import TURNED, answered, first_batch, taught, training
 
@@ -108,7 +108,7 @@ def test_the_heads_of_a_teacher_are_in_its_file_and_only_loaded_for_students(noi
     again, alone = load_backbone(path, auxiliary=True), load_backbone(path)
     assert replace(again.card, training={}) == replace(teacher.card, training={})
     assert (again.card.auxiliary, again.card.transforms) == ("convolution", ROTATIONS)
-    heads = [run(own, own.normalise(images)).heads for own in (teacher, again)]
+    heads = [all_outputs(own, own.normalise(images)).heads for own in (teacher, again)]
     for one, other in zip(*heads, strict=True):
         assert torch.equal(one, other)
     assert alone.auxiliary is None

@@ -13,7 +13,7 @@ from torch.nn import functional
 from dsal.data import ImageData
 from dsal.training import BaseTraining, Batch, Forward, Recipe
 from dsal.training.augment import ROTATIONS, SWAPS, mixup, resized, transformed
-from dsal.training.objective import RELATION_TEMPERATURE, head_of, relations, run
+from dsal.training.objective import RELATION_TEMPERATURE, all_outputs, head_of, relations
 
 from .conftest import TURNED, answered, first_batch, taught, training
 
@@ -24,7 +24,7 @@ def test_every_head_is_taught_by_the_teachers_head(noise: ImageData) -> None:
     student.model.eval()
     batch = first_batch(student)
     x, which, mine = answered(student, batch)
-    theirs = run(teacher, x)
+    theirs = all_outputs(teacher, x)
     assert len(theirs.heads) == 3  # the student's two heads are taught by the last two
 
     def distance(scores: Tensor, by: Tensor) -> Tensor:
@@ -45,7 +45,7 @@ def test_a_teacher_with_fewer_heads_teaches_all_of_the_students(noise: ImageData
     teacher, recipe = taught(noise, "two"), replace(TURNED, distillation=1.0)
     student = training(noise, recipe, "three", teachers=[teacher])
     x, which, _ = answered(student, first_batch(student))
-    answers, theirs = student.objective.teachers.ask(x, which == 0, 0), run(teacher, x)
+    answers, theirs = student.objective.teachers.ask(x, which == 0, 0), all_outputs(teacher, x)
     for own, other in zip(answers.heads, (0, 0, 1), strict=True):
         torch.testing.assert_close(own, theirs.heads[other].softmax(1))
 
@@ -86,7 +86,7 @@ def test_relations_are_softmaxes_of_cosines(noise: ImageData) -> None:
     for made in (student, without):
         made.model.eval()
     x, _, mine = answered(student, first_batch(student))
-    theirs = run(teacher, x)
+    theirs = all_outputs(teacher, x)
     related = functional.cross_entropy(relations(mine.pooled), relations(theirs.pooled).exp())
     losses = [made.objective(made.fit.forward, first_batch(made))[0].item() for made in (student, without)]
     assert losses[0] == pytest.approx(losses[1] + 0.3 * related.item(), rel=1e-5)

@@ -23,7 +23,7 @@ from dsal.data.sets.class_folders import list_classes, load_class_folders
 from dsal.errors import FileFormatError, InputError
 from dsal.files.tensors import load_tensors
 from dsal.training import BaseTraining, Recipe, load_checkpoint, save_checkpoint
-from dsal.training.augment import Part
+from dsal.training.augment import BatchPart
 from dsal.training.fit import augmented
 from dsal.training.sample import seed_of
 from dsal.training.stream import Crops, Wanted, open_readers
@@ -135,7 +135,7 @@ def read(files: FileData, workers: int, ranks: int = 1, seed: int = 9) -> list[t
     order = torch.randperm(len(files), generator=torch.Generator().manual_seed(1))
     shares = []
     for rank in range(ranks):
-        part, generator = Part(10, slice(rank, None, ranks)), torch.Generator().manual_seed(0)
+        part, generator = BatchPart(10, slice(rank, None, ranks)), torch.Generator().manual_seed(0)
         wanted = [Wanted(order[at][part.rows], at[part.rows], 24) for at in torch.arange(40).split(10)]
         with open_readers(workers, 10, 24, 3) as readers:
             batches = Crops(files, seed).batches(wanted, readers)

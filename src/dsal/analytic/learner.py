@@ -25,8 +25,8 @@ from dsal.analytic.expansion import Expansion, expansions
 from dsal.analytic.head import AnalyticHead, best_columns, logits
 from dsal.analytic.parallel import own_rows, update
 from dsal.analytic.ridge import Blocks, Ridge, bytes_needed
-from dsal.analytic.ridge_state import pack, rollback, unpack
-from dsal.analytic.rows import PhaseRows, blaming, pick
+from dsal.analytic.ridge_state import pack_ridge, rollback, unpack_ridge
+from dsal.analytic.rows import PhaseRows, explain_indefinite, pick
 from dsal.analytic.streams import (
     Auto,
     Compensation,
@@ -164,7 +164,7 @@ class Learner:
         If the caller stops early, nothing is learned.
         """
         first = self.classes == 0
-        with self.rollback(), blaming(phase.read):
+        with self.rollback(), explain_indefinite(phase.read):
             if self.main is None and self._frozen is None:
                 self._begin(phase)
             for ridge in self.ridges:
@@ -308,13 +308,13 @@ class Learner:
         With :meth:`facts` they restore the learner bit for bit. Arrays may be views of its memory.
 
         Args:
-            learning: whether to return what further learning needs (see ``packing``), or the weights alone.
+            learning: whether to return what further learning needs (see ``ridge_state``), or the weights alone.
         """
         if self.expansion is None:
             return {}
         buffers = {name: buffer.cpu().numpy() for name, buffer in self.expansion.state_dict().items()}
         weights = [] if learning else [{"weights": w.T.cpu().numpy()} for w in self.weights]
-        streams = [pack(ridge) for ridge in self.ridges] if learning else weights
+        streams = [pack_ridge(ridge) for ridge in self.ridges] if learning else weights
         return flat({"expansion": buffers, **dict(zip(self._names, streams, strict=True))})
 
     def facts(self) -> dict[str, Any]:
@@ -337,7 +337,9 @@ class Learner:
         self.phases, self.ratio = facts["phases"], RatioFit(*facts["ratio"])
         self.gammas = tuple(check_positive("gamma", gamma) for gamma in facts["gammas"][: len(names)])
         if learning:
-            ridges = [unpack(own[name], gamma, self.backend) for name, gamma in zip(names, self.gammas, strict=True)]
+            ridges = [
+                unpack_ridge(own[name], gamma, self.backend) for name, gamma in zip(names, self.gammas, strict=True)
+            ]
             self.main, self.comps, self._frozen = ridges[0], tuple(ridges[1:]), None
         else:
             self._frozen = tuple(torch.from_numpy(own[name]["weights"]).to(device).T for name in names)

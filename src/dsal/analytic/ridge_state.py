@@ -41,7 +41,7 @@ def rollback(ridges: Sequence[Ridge], *owners: object) -> Iterator[None]:
         raise
 
 
-def pack(ridge: Ridge) -> dict[str, Array]:
+def pack_ridge(ridge: Ridge) -> dict[str, Array]:
     """Return what further learning needs: U packed into ``factor``, d (d + 1) / 2 numbers, and Q^T as ``targets``.
 
     If updates have carried W along, add W^T as ``weights`` and the marker ``carried``.
@@ -52,8 +52,8 @@ def pack(ridge: Ridge) -> dict[str, Array]:
     return state
 
 
-def unpack(state: Mapping[str, Array], gamma: float, backend: Backend) -> Ridge:
-    """Return the ridge that :func:`pack` packed; with W^T as ``weights`` in ``state``, W is not solved for again."""
+def unpack_ridge(state: Mapping[str, Array], gamma: float, backend: Backend) -> Ridge:
+    """Return the ridge that :func:`pack_ridge` packed; if the state has W^T as ``weights``, W is not solved for."""
     ridge = Ridge(state["targets"].shape[1], gamma, backend)
     ridge.square = backend.unpack(state["factor"], ridge.size)
     if ridge.square.diagonal().abs().min() < 0.5 * math.sqrt(gamma):  # a factor of G + gamma I has no smaller pivot

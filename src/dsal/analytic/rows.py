@@ -200,7 +200,7 @@ def pick(read: Reader, rows: int, seed: int, device: torch.device) -> Block:
 
 
 @contextmanager
-def blaming(read: Reader) -> Iterator[None]:
+def explain_indefinite(read: Reader) -> Iterator[None]:
     """Explain what is wrong with the features if a phase makes its matrix indefinite."""
     try:
         yield

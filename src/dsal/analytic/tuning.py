@@ -67,19 +67,19 @@ class RidgePath:
         """Return W(gamma) (d x classes)."""
         return self.backend.product(self._vectors, self._targets / self._shifted(gamma)[:, None])
 
-    def left_out(self, x: Tensor, y: Tensor, share: Tensor, gammas: Sequence[float]) -> Iterator[Tensor]:
+    def left_out(self, x: Tensor, y: Tensor, removed: Tensor, gammas: Sequence[float]) -> Iterator[Tensor]:
         """Yield for each gamma the outputs (n x classes) for learned rows, each as if that row had not been learned.
 
         Args:
             x: learned rows (n x d).
             y: their targets (n x classes).
-            share: weight to leave out (n,), 1 for a row that was learned once.
+            removed: weight to leave out (n,), 1 for a row that was learned once.
             gammas: penalties above 0.
         """
         z = self.backend.product(x, self._vectors)
         for gamma in gammas:
             scaled = z / self._shifted(gamma)
-            taken = (share * (scaled * z).sum(1))[:, None]
+            taken = (removed * (scaled * z).sum(1))[:, None]
             yield (self.backend.product(scaled, self._targets) - taken * y) / (1.0 - taken)
 
     def _shifted(self, gamma: float) -> Tensor:

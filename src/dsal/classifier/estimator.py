@@ -28,12 +28,12 @@ from dsal.classifier import classifier_files
 from dsal.classifier.calibration import MOST_ROWS, Calibration, as_new, rows_wanted
 from dsal.classifier.inputs import (
     Survey,
+    check_features,
     columns_of,
     kind_of,
     label_array,
-    read_features,
     read_rows,
-    seed_of,
+    seed_from,
 )  # fmt: skip
 from dsal.distributed import ALONE, Team
 from dsal.errors import InputError
@@ -269,7 +269,7 @@ class DSALClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
 
     def predict(self, X: Any) -> Any:
         """Return the label of the largest logit for every row (n,)."""
-        best = self._fitted().predict(read_features(self, X), self.compensation_)
+        best = self._fitted().predict(check_features(self, X), self.compensation_)
         return _like(X, self._classes[best])
 
     def predict_proba(self, X: Any) -> Any:
@@ -411,7 +411,7 @@ class DSALClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             self._learner.check_compensation(compensation)
             survey = self._survey(X, y, sample_weight)
         else:
-            learner = self._fresh(seed_of(self.random_state), compensated=compensation is not None)
+            learner = self._fresh(seed_from(self.random_state), compensated=compensation is not None)
             batches = read_rows(self, X, y, sample_weight, reset=True)
             rows = max(GAMMA_ROWS, learner.rows_wanted)
             survey = Survey.of(batches, features=None, kind=None, sample_size=rows, seed=learner.seed)
@@ -506,7 +506,7 @@ class DSALClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
 
     def _logits(self, X: Any, dtype: Any = "float64") -> Array:
         learner, precision = self._fitted(), _precision(dtype)
-        return learner.logits(read_features(self, X), self.compensation_, precision)
+        return learner.logits(check_features(self, X), self.compensation_, precision)
 
     def _survey(self, X: Any, y: Any, sample_weight: Any) -> Survey:
         """Read and check rows for a model that has learned before."""

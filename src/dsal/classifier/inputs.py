@@ -26,7 +26,7 @@ _LEAST, _MOST = -(2**63), 2**63 - 1
 _TYPES = {"bool": np.bool_, "int": np.int64, "float": np.float64}
 
 
-class Batch(NamedTuple):
+class RowBatch(NamedTuple):
     """Checked rows: finite, with labels of one kind and positive weights."""
 
     x: NDArray[Any]  # (n x d_in) float32 or float64
@@ -35,7 +35,7 @@ class Batch(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Batches:
+class RowBatches:
     """The rows of a phase.
 
     Attributes:
@@ -43,11 +43,11 @@ class Batches:
         may_change: whether a second read might yield other rows: true for an iterable, false for arrays.
     """
 
-    read: Callable[[int], Iterator[Batch]]
+    read: Callable[[int], Iterator[RowBatch]]
     may_change: bool
 
 
-def read_features(estimator: Any, X: Any, *, reset: bool = False) -> NDArray[Any]:
+def check_features(estimator: Any, X: Any, *, reset: bool = False) -> NDArray[Any]:
     """Return an array or tensor of features as a finite NumPy array (n x d_in), float32 or float64."""
     try:
         x: NDArray[Any] = validate_data(estimator, as_array(X, "X"), reset=reset, dtype=[np.float64, np.float32])
@@ -56,7 +56,7 @@ def read_features(estimator: Any, X: Any, *, reset: bool = False) -> NDArray[Any
     return x
 
 
-def read_rows(estimator: Any, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> Batches:
+def read_rows(estimator: Any, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> RowBatches:
     """Return the rows of a phase: arrays ``X, y``, or an iterable ``X`` of batches ``(x, y)`` or ``(x, y, weight)``."""
     if isinstance(X, Iterator):
         raise InputError(
@@ -66,18 +66,18 @@ def read_rows(estimator: Any, X: Any, y: Any, sample_weight: Any, *, reset: bool
     if y is None and isinstance(X, Iterable) and not hasattr(X, "shape"):
         if sample_weight is not None:
             raise InputError("with an iterable of batches, pass the weights as the third part of each batch")
-        return Batches(lambda _: _batches(X), may_change=True)
+        return RowBatches(lambda _: _batches(X), may_change=True)
     if y is None:
         raise InputError(
             f"{type(estimator).__name__} requires y to be passed, but the target y is None; "
             "only an iterable of batches includes its labels"
         )
-    rows = _batch(read_features(estimator, X, reset=reset), y, sample_weight)
+    rows = _batch(check_features(estimator, X, reset=reset), y, sample_weight)
 
-    def read(size: int) -> Iterator[Batch]:
-        return (Batch(*(part[i : i + size] for part in rows)) for i in range(0, len(rows.x), size))
+    def read(size: int) -> Iterator[RowBatch]:
+        return (RowBatch(*(part[i : i + size] for part in rows)) for i in range(0, len(rows.x), size))
 
-    return Batches(read, may_change=False)
+    return RowBatches(read, may_change=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,11 +97,11 @@ class Survey:
     labels: NDArray[Any]
     weights: NDArray[np.float64]
     sample: RowSample
-    _batches: Batches
+    _batches: RowBatches
     _checksum: int
 
     @classmethod
-    def of(cls, batches: Batches, *, features: int | None, kind: str | None, sample_size: int, seed: int) -> Survey:
+    def of(cls, batches: RowBatches, *, features: int | None, kind: str | None, sample_size: int, seed: int) -> Survey:
         """Read a phase from end to end and check every row.
 
         Args:
@@ -149,7 +149,7 @@ class Survey:
         x, y, weight = self.sample.x[some], self.sample.y[some], self.sample.weight[some]
         return to_block(x, columns_of(y, classes), weight, device)
 
-    def _again(self, size: int) -> Iterator[Batch]:
+    def _again(self, size: int) -> Iterator[RowBatch]:
         if not self._batches.may_change:
             yield from self._batches.read(size)
             return
@@ -205,7 +205,7 @@ def columns_of(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]
     return np.array([table.get(label, -1) for label in unique.tolist()], dtype=np.int64)[inverse]
 
 
-def seed_of(random_state: Any) -> int:
+def seed_from(random_state: Any) -> int:
     """Return one integer for an integer, None, NumPy ``RandomState`` or ``Generator``, or ``torch.Generator``."""
     if isinstance(random_state, torch.Generator):
         return int(torch.randint(2**31, (), generator=random_state, device=random_state.device))
@@ -228,7 +228,7 @@ _CHANGED = (
 )
 
 
-def _batches(iterable: Iterable[Any]) -> Iterator[Batch]:
+def _batches(iterable: Iterable[Any]) -> Iterator[RowBatch]:
     """Yield the batches of an iterable, checking each."""
     for item in iterable:
         if not isinstance(item, (tuple, list)) or len(item) not in (2, 3):
@@ -245,13 +245,13 @@ def _batches(iterable: Iterable[Any]) -> Iterator[Batch]:
             yield batch
 
 
-def _batch(x: NDArray[Any], y: Any, weight: Any) -> Batch:
+def _batch(x: NDArray[Any], y: Any, weight: Any) -> RowBatch:
     """Return rows with checked labels and weights, without rows of weight zero."""
     labels = label_array(y)
     if len(labels) != len(x):
         raise InputError(f"Found input variables with inconsistent numbers of samples: {[len(x), len(labels)]}")
     if weight is None:
-        return Batch(x, labels, np.ones(len(x)))
+        return RowBatch(x, labels, np.ones(len(x)))
     weight = as_array(weight, "sample_weight")
     try:
         weights = np.asarray(weight, dtype=np.float64)
@@ -263,7 +263,7 @@ def _batch(x: NDArray[Any], y: Any, weight: Any) -> Batch:
         raise InputError("sample_weight must be finite and not negative")
     weights = np.broadcast_to(weights, len(x))
     used = weights > 0
-    return Batch(x, labels, weights) if used.all() else Batch(x[used], labels[used], weights[used])
+    return RowBatch(x, labels, weights) if used.all() else RowBatch(x[used], labels[used], weights[used])
 
 
 def _added(checksum: int, keys: NDArray[np.uint64], weight: NDArray[np.float64]) -> int:

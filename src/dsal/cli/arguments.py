@@ -17,8 +17,6 @@ METHOD = "Options of the method"
 RUNNING = "Running and output"
 RARE = "Rare options"  # hidden in --help, shown by --help-all
 
-Text = str | None
-Flag = bool | None
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
@@ -42,46 +40,53 @@ def _show_all(context: typer.Context, wanted: bool | None) -> None:
         raise typer.Exit
 
 
-DataRoot = Annotated[Path | None, option("Folder with the image data sets.")]
-Download = Annotated[bool, flag("--download", "Download the data set if it is missing.")]
-ClassOrder = Annotated[str, option("natural, or the seed of a permutation, such as 1993.")]
-TorchDevice = Annotated[str, option("auto, cpu, cuda, cuda:1, mps.")]
+def seeds_option(help_text: str, default: str, panel: str | None = None) -> Any:
+    """Declare the option that takes one seed or several."""
+    return typer.Option("--seeds", "--seed", help=help_text, show_default=default, rich_help_panel=panel)
+
+
+_FOLDER = "Folder with the image data sets."
+_MISSING = "Download the image data set if it is missing."
+_WEIGHTS = "File of weights or name of a backbone, for images."
+_ORDER = "natural, or the seed of a permutation, such as 1993."
+
+DataRoot = Annotated[Path | None, option(_FOLDER)]
+Download = Annotated[bool, flag("--download", _MISSING)]
+Weights = Annotated[str | None, option(_WEIGHTS)]
+ClassOrder = Annotated[str, option(_ORDER)]
+Device = Annotated[str, option("Where networks run: auto, cpu, cuda, cuda:1, mps.")]
 
 EXPERIMENT: dict[str, Any] = {
     "dataset": Annotated[
-        Text,
+        str | None,
         option(
             "Embedded features, a file or folder of features (docs/reference/formats.md), or an image data set.",
             "cifar100-features",
             DATA,
         ),
     ],
-    "data_root": Annotated[Path | None, option("Folder with the image data sets.", panel=DATA)],
-    "download": Annotated[Flag, flag("--download", "Download the image data set if it is missing.", DATA)],
-    "weights": Annotated[Text, option("File of weights or name of a backbone, for images.", panel=DATA)],
-    "features": Annotated[Text, option("Kind of features: last, stages or blocks.", "the widest available", DATA)],
+    "data_root": Annotated[Path | None, option(_FOLDER, panel=DATA)],
+    "download": Annotated[bool | None, flag("--download", _MISSING, DATA)],
+    "weights": Annotated[str | None, option(_WEIGHTS, panel=DATA)],
+    "features": Annotated[
+        str | None, option("Kind of features: last, stages or blocks.", "the widest available", DATA)
+    ],
     "base_classes": Annotated[int | None, option("Number of classes in the base phase.", "half of them", DATA)],
-    "class_order": Annotated[Text, option("natural, or the seed of a permutation, such as 1993.", "natural", DATA)],
+    "class_order": Annotated[str | None, option(_ORDER, "natural", DATA)],
     "shots": Annotated[int | None, option("Training samples per class after the base phase.", "all", DATA)],
     "seeds": Annotated[
-        Text,
-        typer.Option(
-            "--seeds",
-            "--seed",
-            help="One seed or several: 0,1,2. Each is one run.",
-            show_default="0",
-            rich_help_panel=RUNNING,
-        ),
+        str | None,
+        seeds_option("One seed or several: 0,1,2. Each is one run.", "0", RUNNING),
     ],
     "expansion_size": Annotated[int | None, option("Width d_B of the expansion.", "4096", METHOD)],
-    "report": Annotated[Flag, flag("--report/--no-report", "Write the HTML report at the end.", RUNNING)],
+    "report": Annotated[bool | None, flag("--report/--no-report", "Write the HTML report at the end.", RUNNING)],
     "eval_every": Annotated[int | None, option("Test after every N-th phase, and after the last.", "1", RARE)],
     "confusions": Annotated[int | None, option("Keep confusion counts of at most N tests, evenly spaced.", "51", RARE)],
     "checkpoint_seconds": Annotated[
         float | None, option("Save the state after a phase, at most once in this time.", "30", RARE)
     ],
     "help_all": Annotated[
-        Flag,
+        bool | None,
         typer.Option(
             "--help-all", callback=_show_all, is_eager=True, help="Show the rare options, too.", show_default=False
         ),

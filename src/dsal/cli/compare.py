@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsal.cli.arguments import EXPERIMENT, RUNNING, Flag, Text, flag, given, option, takes
+from dsal.cli.arguments import EXPERIMENT, RUNNING, flag, given, option, takes
 from dsal.cli.processes import run_child
 
 if TYPE_CHECKING:
     from dsal.cli.display import Display
     from dsal.cli.shared_options import RunOptions
-    from dsal.protocol.comparison import Entry, Options
+    from dsal.protocol.comparison import Options, PlannedRun
     from dsal.protocol.experiment import Experiment, Setting
 
 _OWN = ("methods", "phases", "tune", "tune_on", "shared", "own")  # options that `dsal run` lacks or reads differently
@@ -30,8 +30,12 @@ def compare(
         list[str] | None,
         typer.Argument(metavar="METHODS...", help="Names of methods.", show_default="all"),
     ] = None,
-    phases: Annotated[Text, option("K, the number of phases after the base phase; or several: 5,25,50.", "25")] = None,
-    tune: Annotated[Flag, flag("--tune/--no-tune", "Tune each method on held-out samples of the base phase.")] = None,
+    phases: Annotated[
+        str | None, option("K, the number of phases after the base phase; or several: 5,25,50.", "25")
+    ] = None,
+    tune: Annotated[
+        bool | None, flag("--tune/--no-tune", "Tune each method on held-out samples of the base phase.")
+    ] = None,
     tune_on: Annotated[
         Path | None, option("Tune on these features of a proxy instead: see docs/comparison.md.")
     ] = None,
@@ -39,8 +43,8 @@ def compare(
         Path | None, option("TOML file of options, including those of methods; the command line overrides it.")
     ] = None,
     out: Annotated[Path | None, option("Folder for the results.", "runs/compare", RUNNING)] = None,
-    resume: Annotated[Flag, flag("--resume", "Continue an interrupted comparison.", RUNNING)] = None,
-    json: Annotated[Flag, flag("--json", "Print comparison.json instead of tables.", RUNNING)] = None,
+    resume: Annotated[bool | None, flag("--resume", "Continue an interrupted comparison.", RUNNING)] = None,
+    json: Annotated[bool | None, flag("--json", "Print comparison.json instead of tables.", RUNNING)] = None,
     **_: Any,
 ) -> None:
     """Compare methods: tune each with the same budget, run each, print one table and write one report per K.
@@ -119,7 +123,7 @@ def _run_all(request: _Request, handling: RunOptions, display: Display) -> None:
             display.note(f"report in {page}")
 
 
-def _planned(request: _Request, display: Display) -> list[tuple[Entry, dict[str, Any]]]:
+def _planned(request: _Request, display: Display) -> list[tuple[PlannedRun, dict[str, Any]]]:
     """Return the runs with their effective configurations, tuned if asked; raise errors before hours are spent."""
     from dsal.protocol.comparison import plan
     from dsal.protocol.experiment import prepare, settle

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from dsal.cli.arguments import option
-from dsal.cli.image_model import Device, KeepCompensation, Model, SkipBroken, Wait
+from dsal.cli.arguments import Device, option
+from dsal.cli.image_model import KeepCompensation, Model, SkipBroken, Wait
 from dsal.cli.say import say
 from dsal.errors import InputError
 

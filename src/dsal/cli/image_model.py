@@ -39,7 +39,6 @@ Wait = Annotated[
     option("Wait up to this long if another command is writing the model.", "refuse at once", metavar="SECONDS"),
 ]
 SkipBroken = Annotated[bool, flag("--skip-broken", "Skip files that cannot be read.")]
-Device = Annotated[str, option("Where the backbone runs: auto, cpu, cuda, mps.")]
 KeepCompensation = Annotated[
     bool, flag("--keep-compensation", "Keep using the compensation stream, which keeps the wrong labels.")
 ]
@@ -120,7 +119,7 @@ def take_images(
 
 def check_backbone(model: ImageModel, name: str, path: Path) -> None:
     """Raise :class:`InputError` if a backbone is not the one that the model was made with."""
-    from dsal.backbones.hub import open_backbone
+    from dsal.backbones.pretrained import open_backbone
 
     if open_backbone(name).fingerprint() != model.backbone.fingerprint():
         raise InputError(

@@ -8,9 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from dsal.cli.arguments import flag, option
+from dsal.cli.arguments import Device, flag, option
 from dsal.cli.image_model import (
-    Device,
     SkipBroken,
     Source,
     Wait,
@@ -62,7 +61,7 @@ def learn(
     own: dict[str, Any] = {"expansion_size": expansion_size, "gamma": _gamma(gamma), "seed": seed}
     given = {name: value for name, value in own.items() if value is not None}
 
-    from dsal.backbones.hub import DEFAULT
+    from dsal.backbones.pretrained import DEFAULT
     from dsal.cli.display import Display
     from dsal.cli.processes import current_team
     from dsal.image_model import ImageModel

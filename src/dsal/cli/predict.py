@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsal.cli.arguments import flag, option
+from dsal.cli.arguments import Device, flag, option
 from dsal.cli.image_model import (
-    Device,
     Model,
     NamedImages,
     SkipBroken,

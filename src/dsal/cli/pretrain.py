@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dsal.cli.arguments import ClassOrder, DataRoot, Download, TorchDevice, flag, option
+from dsal.cli.arguments import ClassOrder, DataRoot, Device, Download, flag, option
 from dsal.cli.say import say
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def pretrain(
         option("Save the auxiliary heads, if the recipe has them: students learn from them."),
     ] = True,
     resume: Annotated[bool, flag("--resume", "Continue from the last checkpoint.")] = False,
-    device: TorchDevice = "auto",
+    device: Device = "auto",
     precision: Annotated[str, option("auto, float32, bfloat16, float16.")] = "auto",
     compiled: Annotated[
         bool | None, typer.Option("--compile/--no-compile", help="Use torch.compile.", show_default="on CUDA")
@@ -204,7 +204,7 @@ def extract(
         option("Quantise the features to this step, in standard deviations, and compress them.", "float16"),
     ] = None,
     download: Download = False,
-    device: TorchDevice = "auto",
+    device: Device = "auto",
 ) -> None:
     """Compute the features of all images of a data set and write them, as float16 or compressed (--step).
 
@@ -212,7 +212,7 @@ def extract(
     command again to continue after an interruption.
     """
     from dsal.backbones.extraction import extract_dataset, extract_shards
-    from dsal.backbones.hub import open_backbone
+    from dsal.backbones.pretrained import open_backbone
     from dsal.cli.display import Display
     from dsal.cli.processes import current_team
     from dsal.data import load_dataset, save_features

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsal.cli.arguments import DataRoot, flag, option
+from dsal.cli.arguments import DataRoot, flag, option, seeds_option
 from dsal.cli.say import say
 
 if TYPE_CHECKING:
@@ -54,9 +54,7 @@ def reproduce(
     ] = "cifar100-features",
     data_root: DataRoot = None,
     expansion_size: Annotated[int | None, option("d_B.", "8192; 16384 for ImageNet, as in the paper")] = None,
-    seeds: Annotated[
-        str | None, typer.Option("--seeds", "--seed", help="Seeds of the projection.", show_default="0,1,2")
-    ] = None,
+    seeds: Annotated[str | None, seeds_option("Seeds of the projection.", "0,1,2")] = None,
     quick: Annotated[bool, flag("--quick", "A tiny version of everything, to see it work.")] = False,
     weights: Annotated[
         str | None,
@@ -115,7 +113,7 @@ def reproduce(
     with display.bar() as bar:
         task = bar.add_task("training", total=None)
         for step in steps_of(what, chosen, out):
-            display.note(f"{step.done}/{step.total}  {step.title}")
+            display.note(f"{step.done}/{step.total}  {step.note}")
             bar.update(task, completed=step.done, total=step.total)
     for path in write_documents(out):
         say(path)
@@ -143,7 +141,7 @@ def _features(images: _Images, out: Path) -> None:
 
 def _forecast(what: list[str], plan: Plan, images: _Images | None, display: Display) -> None:
     """Measure this machine and print the estimated time, memory and disk."""
-    from dsal.backbones.hub import open_backbone
+    from dsal.backbones.pretrained import open_backbone
     from dsal.data import Scenario
     from dsal.protocol.experiment import Experiment, prepare
     from dsal.reproduction.forecast import extraction_cost, measure_rates, pretraining_cost, training_costs

@@ -15,8 +15,7 @@ from dsal.cli.arguments import (
     RUNNING,
     ClassOrder,
     DataRoot,
-    Flag,
-    Text,
+    Weights,
     flag,
     given,
     option,
@@ -32,13 +31,15 @@ if TYPE_CHECKING:
 @takes(EXPERIMENT)
 def run(
     context: typer.Context,
-    method: Annotated[Text, option("Method to run.", "ds-al")] = None,
+    method: Annotated[str | None, option("Method to run.", "ds-al")] = None,
     phases: Annotated[int | None, option("K, the number of phases after the base phase.", "25")] = None,
-    expansion: Annotated[Text, option("Kind of expansion.", "random", RARE)] = None,
-    gamma: Annotated[Text, option("Ridge penalty, or auto.", "0.1", METHOD)] = None,
-    gamma_comp: Annotated[Text, option("Ridge penalty of the compensation stream, or auto.", "gamma", RARE)] = None,
-    compensation: Annotated[Text, option("Compensation ratio C, or auto; 0 gives ACIL.", "0.6", METHOD)] = None,
-    activation: Annotated[Text, option("Activation of the compensation stream.", "tanh", RARE)] = None,
+    expansion: Annotated[str | None, option("Kind of expansion.", "random", RARE)] = None,
+    gamma: Annotated[str | None, option("Ridge penalty, or auto.", "0.1", METHOD)] = None,
+    gamma_comp: Annotated[
+        str | None, option("Ridge penalty of the compensation stream, or auto.", "gamma", RARE)
+    ] = None,
+    compensation: Annotated[str | None, option("Compensation ratio C, or auto; 0 gives ACIL.", "0.6", METHOD)] = None,
+    activation: Annotated[str | None, option("Activation of the compensation stream.", "tanh", RARE)] = None,
     assignments: Annotated[
         list[str] | None,
         typer.Option(
@@ -48,14 +49,18 @@ def run(
             rich_help_panel=METHOD,
         ),
     ] = None,
-    paper: Annotated[Flag, flag("--paper", "Use the paper's settings: d_B = 8192, gamma = 0.1, C = 0.6, tanh.")] = None,
-    quick: Annotated[Flag, flag("--quick", "A small run: K = 5, d_B = 1024.")] = None,
+    paper: Annotated[
+        bool | None, flag("--paper", "Use the paper's settings: d_B = 8192, gamma = 0.1, C = 0.6, tanh.")
+    ] = None,
+    quick: Annotated[bool | None, flag("--quick", "A small run: K = 5, d_B = 1024.")] = None,
     config: Annotated[Path | None, option("TOML file with options; command-line options take precedence.")] = None,
     out: Annotated[Path | None, option("Folder for the results.", "runs/NAME", RUNNING)] = None,
-    resume: Annotated[Flag, flag("--resume", "Continue an interrupted run.", RUNNING)] = None,
-    json: Annotated[Flag, flag("--json", "Print results.json instead of a table.", RUNNING)] = None,
-    tensorboard: Annotated[Flag, flag("--tensorboard", "Also write TensorBoard events.", RARE)] = None,
-    mlflow: Annotated[Flag, flag("--mlflow", "Also log the run to MLflow, at MLFLOW_TRACKING_URI.", RARE)] = None,
+    resume: Annotated[bool | None, flag("--resume", "Continue an interrupted run.", RUNNING)] = None,
+    json: Annotated[bool | None, flag("--json", "Print results.json instead of a table.", RUNNING)] = None,
+    tensorboard: Annotated[bool | None, flag("--tensorboard", "Also write TensorBoard events.", RARE)] = None,
+    mlflow: Annotated[
+        bool | None, flag("--mlflow", "Also log the run to MLflow, at MLFLOW_TRACKING_URI.", RARE)
+    ] = None,
     **_: Any,
 ) -> None:
     """Run one experiment: learn phase by phase, test after every phase, write results and a report.
@@ -134,7 +139,7 @@ def tune(
         str, option("Embedded features, a file of features, or an image data set.")
     ] = "cifar100-features",
     data_root: DataRoot = None,
-    weights: Annotated[Path | None, option("File of backbone weights, for images.")] = None,
+    weights: Weights = None,
     phases: Annotated[int, option("K, the number of phases after the base phase.")] = 25,
     base_classes: Annotated[int | None, option("Number of classes in the base phase.", "half of them")] = None,
     class_order: ClassOrder = "natural",
@@ -158,7 +163,7 @@ def tune(
     experiment = Experiment(
         dataset=dataset,
         data_root=None if data_root is None else str(data_root),
-        weights=None if weights is None else str(weights),
+        weights=weights,
         phases=phases,
         base_classes=base_classes,
         class_order=class_order,

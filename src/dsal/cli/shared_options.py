@@ -12,7 +12,7 @@ from dsal.base.options import fit
 from dsal.errors import InputError, UnknownNameError
 from dsal.methods import METHODS
 from dsal.protocol.experiment import Experiment, option_hints
-from dsal.protocol.runs import flat
+from dsal.protocol.runs import flat_config
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -93,7 +93,7 @@ def read_options(path: Path) -> dict[str, Any]:
     table = _read(path)
     if isinstance(table.get("method"), dict):
         table["method"] = _of_method(table["method"])
-    return {_name(key): value for key, value in flat(table).items()}
+    return {_name(key): value for key, value in flat_config(table).items()}
 
 
 def combine(given: Mapping[str, Any], filed: Mapping[str, Any]) -> tuple[Experiment, RunOptions]:

@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from torch import nn
 
 from dsal.backbones.backbone import Backbone
-from dsal.backbones.hub import DEFAULT, as_backbone
+from dsal.backbones.pretrained import DEFAULT, as_backbone
 from dsal.base.progress import OnProgress
 from dsal.data.images.decode import ImageSource, check_broken, checked_source
 from dsal.distributed import ALONE, Team
@@ -121,7 +121,7 @@ class ImageFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # s
     There is nothing to fit: the backbone is frozen.
 
     Args:
-        backbone: a name (see ``dsal.backbones.hub``), a backbone, or any ``nn.Module``.
+        backbone: a name (see ``dsal.backbones.pretrained``), a backbone, or any ``nn.Module``.
         batch_size: images per batch; None for a size that suits the device.
     """
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from dsal.backbones.backbone import Backbone, read_card
-from dsal.backbones.hub import DEFAULT, MODULE, as_backbone, stored_backbone
+from dsal.backbones.pretrained import DEFAULT, MODULE, as_backbone, stored_backbone
 from dsal.base import __version__
 from dsal.base.options import EXPANSION_SIZE
 from dsal.base.progress import OnProgress
@@ -56,7 +56,7 @@ class ImageModel:
     command line and the server are alike.
 
     Args:
-        backbone: a name (see ``dsal.backbones.hub``), a :class:`~dsal.backbones.Backbone`, or any ``nn.Module``.
+        backbone: a name (see ``dsal.backbones.pretrained``), a :class:`~dsal.backbones.Backbone`, or any ``nn.Module``.
         classifier: an unfitted classifier of your own, instead of the following three options.
         expansion_size: d_B: larger is more accurate; memory grows quadratically.
         gamma: ridge penalty, or ``"auto"``.

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from dsal.data.images.decode import ImageSource, checked_source
-from dsal.data.images.labelled_files import ImageFiles, ZipImage, find_images, read_files
+from dsal.data.images.labelled_files import LabelledFiles, ZipImage, find_images, read_files
 from dsal.errors import FileFormatError, InputError
 from dsal.files.atomic import StrPath, check_readable
 
 Images: TypeAlias = "StrPath | ImageSource | Iterable[StrPath | ImageSource] | NDArray[np.uint8]"
 Labelled: TypeAlias = (
-    "StrPath | ImageFiles[Path] | ImageFiles[ZipImage] | "
+    "StrPath | LabelledFiles[Path] | LabelledFiles[ZipImage] | "
     "tuple[Iterable[StrPath | ImageSource] | NDArray[np.uint8], Sequence[str]]"
 )
 KEY_BYTES = 16
@@ -45,8 +45,8 @@ class LabelledImages:
 
 
 def labelled_images(source: Labelled) -> LabelledImages:
-    """List images of ``FOLDER/<class>/*``, a zip of it, a CSV of paths and labels, ImageFiles, or (images, labels)."""
-    if isinstance(source, ImageFiles):
+    """List images of ``FOLDER/<class>/*``, its zip, a CSV of paths and labels, LabelledFiles, or (images, labels)."""
+    if isinstance(source, LabelledFiles):
         return LabelledImages(source.paths, source.labels)
     if isinstance(source, (str, PathLike)):
         files = read_files(Path(source))

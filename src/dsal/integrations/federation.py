@@ -26,7 +26,7 @@ from torch import Tensor
 
 from dsal.analytic.learner import Learner
 from dsal.analytic.ridge import Ridge
-from dsal.analytic.ridge_state import pack
+from dsal.analytic.ridge_state import pack_ridge
 from dsal.analytic.rows import PhaseRows, from_arrays
 from dsal.classifier import DSALClassifier, classifier_files
 from dsal.classifier.inputs import columns_of, label_array
@@ -226,7 +226,7 @@ def residue_part(
     ridge.grow(len(classes))
     phase = PhaseRows(from_arrays(x, columns, backend.device), len(x), kept, len(classes))
     ridge.update(learner.residue_blocks(phase, stream, kept, w), len(x), kept)
-    return Part(_rounded(flat({"comp": pack(ridge)}), dtype), {"gamma": float(gamma)})
+    return Part(_rounded(flat({"comp": pack_ridge(ridge)}), dtype), {"gamma": float(gamma)})
 
 
 def with_residues(model: DSALClassifier, parts: Sequence[Part], options: Mapping[str, Any]) -> DSALClassifier:
@@ -251,7 +251,7 @@ def with_residues(model: DSALClassifier, parts: Sequence[Part], options: Mapping
     if total is None:
         raise InputError("there is no client's compensation stream to add up")
     total.grow(classes - total.classes)
-    arrays |= flat({"comp": {**pack(total), "weights": total.weights().T.cpu().numpy()}})
+    arrays |= flat({"comp": {**pack_ridge(total), "weights": total.weights().T.cpu().numpy()}})
     meta |= {"params": dict(options), "gammas": [meta["gammas"][0], total.gamma]}
     whole = DSALClassifier()
     classifier_files.unpack(whole, {k: np.asarray(a) for k, a in arrays.items()}, meta, "the sum", model.device)

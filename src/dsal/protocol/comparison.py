@@ -112,14 +112,14 @@ Options = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Entry:
+class PlannedRun:
     """One run of a comparison, and its folder."""
 
     experiment: Experiment
     folder: Path
 
 
-def plan(common: Experiment, phases: Sequence[int], chosen: Mapping[str, Options], out: Path) -> list[Entry]:
+def plan(common: Experiment, phases: Sequence[int], chosen: Mapping[str, Options], out: Path) -> list[PlannedRun]:
     """Return the runs of a comparison, K by K.
 
     Args:
@@ -129,7 +129,7 @@ def plan(common: Experiment, phases: Sequence[int], chosen: Mapping[str, Options
         out: folder of the comparison; each run has the subfolder ``k<K>/<method>``.
     """
     return [
-        Entry(replace(of_method(common, name, at_phases(options, k)), phases=k), out / f"k{k}" / name)
+        PlannedRun(replace(of_method(common, name, at_phases(options, k)), phases=k), out / f"k{k}" / name)
         for k in phases
         for name, options in chosen.items()
     ]
@@ -209,8 +209,8 @@ def _row(document: Mapping[str, Any]) -> dict[str, Any]:
         "phases": document["config"]["phases"],
         "seeds": document["seeds"],
         **{name: document[name] for name in accuracies},
-        "other_readouts": document.get("other_readouts", {}),
+        "other_readouts": document["other_readouts"],
         "seconds": sum(phase["seconds"]["mean"] for phase in document["phases"]),
-        **{name: document.get(name) for name in costs},
+        **{name: document[name] for name in costs},
         "config": document["config"],
     }

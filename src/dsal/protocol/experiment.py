@@ -40,7 +40,7 @@ class Experiment:
             ``dsal extract``, features made elsewhere (``dsal.data.features.tables``), or an image data set.
         data_root: folder with the image data sets.
         download: download an image data set that is missing.
-        weights: backbone for images: a file of weights, or a name of ``dsal.backbones.hub``.
+        weights: backbone for images: a file of weights, or a name of ``dsal.backbones.pretrained``.
         features: kind of features, ``last``, ``stages`` or ``blocks`` (``dsal.backbones.pooling``); None for the
             widest that the data set or the weights offer.
         method: name of the method.
@@ -252,7 +252,7 @@ def _load_features(experiment: Experiment) -> FeatureSet:
 
 
 def _open_weights(experiment: Experiment) -> Backbone | None:
-    from dsal.backbones.hub import open_backbone
+    from dsal.backbones.pretrained import open_backbone
     from dsal.training import choose_device
 
     if experiment.weights is None:

@@ -55,7 +55,7 @@ class Checkpoint:
     learned: float
 
 
-def save_checkpoint(
+def save_run_checkpoint(
     path: Path,
     results: Sequence[PhaseResult],
     method: Method,
@@ -106,8 +106,8 @@ def save_checkpoint(
     return kept
 
 
-def load_checkpoint(path: Path) -> Checkpoint | None:
-    """Read what :func:`save_checkpoint` wrote; return None if there is no file yet.
+def load_run_checkpoint(path: Path) -> Checkpoint | None:
+    """Read what :func:`save_run_checkpoint` wrote; return None if there is no file yet.
 
     Raises:
         FileFormatError: the file is damaged. Delete it to start that seed again.

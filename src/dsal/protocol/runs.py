@@ -36,7 +36,7 @@ from dsal.protocol.experiment import Experiment, Setting
 from dsal.protocol.phases import PhaseProgress, PhaseResult, run_phases
 from dsal.protocol.provenance import provenance
 from dsal.protocol.results import CURVES, write_results
-from dsal.protocol.run_checkpoint import Kept, load_checkpoint, save_checkpoint
+from dsal.protocol.run_checkpoint import Kept, load_run_checkpoint, save_run_checkpoint
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -63,15 +63,15 @@ def read_config(out: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        return flat(tomllib.loads(path.read_text(encoding="utf-8")))
+        return flat_config(tomllib.loads(path.read_text(encoding="utf-8")))
     except (ValueError, RecursionError) as error:
         raise FileFormatError(f"{path} is not TOML: {error}") from error
 
 
-def flat(table: Mapping[str, Any]) -> dict[str, Any]:
+def flat_config(table: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration with the options of its method at the top level.
 
-    >>> flat({"phases": 5, "method": {"name": "ncm", "metric": "cosine"}})
+    >>> flat_config({"phases": 5, "method": {"name": "ncm", "metric": "cosine"}})
     {'phases': 5, 'metric': 'cosine', 'method': 'ncm'}
     """
     method = table.get("method", {})
@@ -135,7 +135,7 @@ def run_experiment(
     kept = Kept()
     for seed in setting.experiment.seeds:
         path = state / f"seed{seed}.safetensors"
-        checkpoint = team.broadcast_result(partial(load_checkpoint, path))
+        checkpoint = team.broadcast_result(partial(load_run_checkpoint, path))
         done = [] if checkpoint is None else list(checkpoint.results)
         results[seed] = done
         yield from (Step(seed, result, restored=True) for result in done)
@@ -164,7 +164,7 @@ def run_experiment(
                 done.append(result)
             finished = inside is None and result.phase == setting.scenario.last
             if team.leads and (finished or monotonic() - saved >= checkpoint_seconds):
-                kept = save_checkpoint(path, done, method, finished=finished, inside=inside)
+                kept = save_run_checkpoint(path, done, method, finished=finished, inside=inside)
                 saved = monotonic()
             yield Step(seed, result, restored=False)
     if not team.leads:

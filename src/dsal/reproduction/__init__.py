@@ -1,1 +1,1 @@
-"""The paper's tables and figures, each in a short file; shared trainings are run once."""
+"""The paper's tables and figures; trainings that several of them need are run once."""

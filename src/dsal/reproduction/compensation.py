@@ -20,7 +20,7 @@ from dsal.report.figures import INK, LIGHT, SMALL, save_figure
 from dsal.reproduction.item import Block, Item, Picture, Summary, Table, draw_lines, shown, signed
 from dsal.reproduction.plan import DS_AL, Plan, TrainingSpec, title_of
 from dsal.reproduction.stream_training import RATIOS, SHOWN_RATIO, Stream, percent, phase_accuracies
-from dsal.reproduction.training_archive import Archive
+from dsal.reproduction.training_archive import TrainingArchive
 
 UNCLEANSED = Stream(cleanse=False)
 
@@ -46,7 +46,7 @@ class Table2(Item):
             for seed in plan.seeds
         ]
 
-    def summarise(self, archive: Archive) -> dict[str, Any]:
+    def summarise(self, archive: TrainingArchive) -> dict[str, Any]:
         """Return average and last accuracy of the main stream, with compensation, and with cleansed compensation."""
         plan = archive.plan
         needs = self.needs(plan)
@@ -84,7 +84,7 @@ class Table2(Item):
             for row, paper in zip(summary["rows"], TABLE_2, strict=True)
         )  # fmt: skip
         heads = ("modules", "average", "last", "paper: average", "paper: last", "gain in last", "paper: gain in last")
-        name = summary.get("image_dataset", "cifar100")  # older summaries lack it
+        name = summary["image_dataset"]
         setting = f"{title_of(name)}, K = {summary['phases']}, C = {summary['compensation']:g}."
         if name != "imagenet":
             setting += " The paper's ablation is on ImageNet-Full with C = 1.4, so compare gains, not levels."
@@ -102,7 +102,7 @@ class Fig3(Item):
     def needs(self, plan: Plan) -> list[TrainingSpec]:
         return one_training(plan)
 
-    def summarise(self, archive: Archive) -> dict[str, Any] | str:
+    def summarise(self, archive: TrainingArchive) -> dict[str, Any] | str:
         """Return the images whose true-class logit changes most, among those corrected and those made wrong."""
         (need,) = self.needs(archive.plan)
         setting, root = archive.setting(need), archive.plan.data_root
@@ -194,7 +194,7 @@ class Fig4(Item):
     def needs(self, plan: Plan) -> list[TrainingSpec]:
         return one_training(plan)
 
-    def summarise(self, archive: Archive) -> dict[str, Any]:
+    def summarise(self, archive: TrainingArchive) -> dict[str, Any]:
         """Return the accuracy on base, new and all classes after the last phase, for every C."""
         (need,) = self.needs(archive.plan)
         measured, base = archive.stream(need), archive.setting(need).scenario.seen(0)
@@ -243,7 +243,7 @@ class Fig5(Item):
         """Return one compensation stream per activation; varying C costs nothing."""
         return [TrainingSpec(plan.dataset, plan.phases[0], plan.seeds[0], Stream(name)) for name in plan.activations]
 
-    def summarise(self, archive: Archive) -> dict[str, Any]:
+    def summarise(self, archive: TrainingArchive) -> dict[str, Any]:
         """Return the last accuracy of each activation at C = 0.1 .. 2.0."""
         curves = {}
         for need in self.needs(archive.plan):

@@ -12,7 +12,7 @@ from dsal.protocol.metrics import MeanStd
 from dsal.report.charts import Axis, Chart, Line, Panel, value_axis
 from dsal.report.figures import draw_chart, save_figure
 from dsal.reproduction.plan import Plan, TrainingSpec
-from dsal.reproduction.training_archive import Archive
+from dsal.reproduction.training_archive import TrainingArchive
 
 Summary: TypeAlias = Mapping[str, Any]
 """Numbers of a table or figure as a JSON object: all that tables, figures and pages are made from."""
@@ -50,7 +50,7 @@ class Item(ABC):
         """Return the trainings that it requires."""
 
     @abstractmethod
-    def summarise(self, archive: Archive) -> dict[str, Any] | str:
+    def summarise(self, archive: TrainingArchive) -> dict[str, Any] | str:
         """Return its numbers, from the trainings, or a string that says why there are none."""
 
     def draw(self, summary: Summary, folder: Path) -> None:  # noqa: B027

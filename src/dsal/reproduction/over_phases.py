@@ -18,9 +18,9 @@ from dsal.report.charts import Axis
 from dsal.reproduction.item import Block, Item, Picture, Summary, Table, draw_lines, shown, signed
 from dsal.reproduction.plan import PAPER_SETTINGS, Plan, TrainingSpec, named_file, title_of
 from dsal.reproduction.stream_training import Measurement, percent, phase_accuracies
-from dsal.reproduction.training_archive import Archive
+from dsal.reproduction.training_archive import TrainingArchive
 
-METHODS = {"ds-al": "DS-AL", "acil": "ACIL"}
+TITLES = {"ds-al": "DS-AL", "acil": "ACIL"}
 
 
 class Table1(Item):
@@ -36,7 +36,7 @@ class Table1(Item):
         """Return every K with every seed."""
         return [TrainingSpec(plan.dataset, phases, seed) for phases in plan.phases for seed in plan.seeds]
 
-    def summarise(self, archive: Archive) -> dict[str, Any]:
+    def summarise(self, archive: TrainingArchive) -> dict[str, Any]:
         """Write a folder of results for each method and K; return average and last accuracies."""
         plan, rows = archive.plan, []
         for phases in plan.phases:
@@ -64,7 +64,7 @@ class Table1(Item):
         ours, ahead, images = [], [], summary["image_dataset"]
         for row in summary["rows"]:
             paper = nearest_result(paper_results(images or "", row["phases"], row["method"]), "resnet32")
-            cells = [f"{METHODS[row['method']]}, K = {row['phases']}"]
+            cells = [f"{TITLES[row['method']]}, K = {row['phases']}"]
             for name in ("average", "last"):
                 value, figure = row[f"{name}_accuracy"], getattr(paper, name, None)
                 cells += [shown(value), _printed(figure), signed(value["mean"] - figure.mean) if figure else "-"]
@@ -106,7 +106,7 @@ class Fig6(Item):
         ks = {plan.dataset: plan.growing, plan.characters: plan.growing_characters}
         return [TrainingSpec(name, k, plan.seeds[0]) for name, of_set in ks.items() if name is not None for k in of_set]
 
-    def summarise(self, archive: Archive) -> dict[str, Any]:
+    def summarise(self, archive: TrainingArchive) -> dict[str, Any]:
         """Return by data set and K: average accuracies, correct images at the end, flips of the main stream."""
         sets: dict[str, Any] = {}
         for need in self.needs(archive.plan):

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from dsal.base.progress import Progress
 from dsal.errors import InputError, UnknownNameError
 from dsal.files.atomic import write_text
 from dsal.files.schema import ANY_TABLE, read_json, write_json
@@ -20,21 +21,12 @@ from dsal.reproduction.compensation import Fig3, Fig4, Fig5, Table2
 from dsal.reproduction.item import Block, Item, Picture, markdown_block
 from dsal.reproduction.over_phases import Fig6, Table1
 from dsal.reproduction.plan import Plan
-from dsal.reproduction.training_archive import Archive
+from dsal.reproduction.training_archive import TrainingArchive
 
 ITEMS: Mapping[str, Item] = {item.name: item for item in (Table1(), Table2(), Fig3(), Fig4(), Fig5(), Fig6())}
 """Tables and figures by name, in the paper's order."""
 ALL = "all"
 TITLE = "The paper's tables and figures"
-
-
-@dataclass(frozen=True)
-class Step:
-    """The step just finished; ``done`` of ``total`` trainings."""
-
-    title: str
-    done: int
-    total: int
 
 
 def chosen_items(names: Sequence[str]) -> list[Item]:
@@ -45,27 +37,29 @@ def chosen_items(names: Sequence[str]) -> list[Item]:
     return [item for name, item in ITEMS.items() if name in names or ALL in names]
 
 
-def reproduce(names: Sequence[str], plan: Plan, out: Path) -> Iterator[Step]:
-    """Compute what is missing and yield each step; what ``out`` already contains is not computed again.
+def reproduce(names: Sequence[str], plan: Plan, out: Path) -> Iterator[Progress]:
+    """Compute what is missing and yield the number of trainings done; the note is the step just finished.
+
+    What ``out`` already contains is not computed again.
 
     Writes ``NAME.json`` and the figures of each table and figure, and for Table 1 folders like those of ``dsal run``.
 
     Raises:
         InputError: ``out`` contains trainings on other data or with other options.
     """
-    items, archive = chosen_items(names), Archive(plan, out)
+    items, archive = chosen_items(names), TrainingArchive(plan, out)
     needs = [need for item in items for need in item.needs(plan)]
     archive.open(needs)
     jobs = archive.jobs(needs)
     for done, job in enumerate(archive.run(jobs), start=1):
-        yield Step(job.title, done, len(jobs))
+        yield Progress(done, len(jobs), job.title)
     figures, seconds = out / "figures", archive.total_seconds()
     figures.mkdir(exist_ok=True)
     for item in items:
         summary = item.summarise(archive)
         if isinstance(summary, str):
             write_json(out / f"{item.name}.json", {"skipped": summary})
-            yield Step(f"{item.name} skipped: {summary}", len(jobs), len(jobs))
+            yield Progress(len(jobs), len(jobs), f"{item.name} skipped: {summary}")
             continue
         origin = archive.origin(item.needs(plan)[0])
         document = {
@@ -77,7 +71,7 @@ def reproduce(names: Sequence[str], plan: Plan, out: Path) -> Iterator[Step]:
         }
         write_json(out / f"{item.name}.json", document)
         item.draw(summary, figures)
-        yield Step(f"{item.name} in {out / f'{item.name}.json'}", len(jobs), len(jobs))
+        yield Progress(len(jobs), len(jobs), f"{item.name} in {out / f'{item.name}.json'}")
 
 
 def read_summaries(out: Path) -> dict[str, dict[str, Any]]:

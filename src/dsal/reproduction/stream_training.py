@@ -186,7 +186,7 @@ class Chosen:
 
 
 @dataclass(frozen=True)
-class Check:
+class ChoiceCheck:
     """Last accuracy on test data, in percent: with the chosen values, and the best of a grid, which was not used."""
 
     last: float
@@ -229,7 +229,7 @@ def check_choice(
     activation: str = "tanh",
     seed: int = 0,
     gammas: Sequence[float] = CHECKED_GAMMAS,
-) -> Check:
+) -> ChoiceCheck:
     """Compare a choice with the best of ``gammas`` x C = 0 .. 2 on test data: six trainings."""
     stream = Stream(activation)
 
@@ -243,4 +243,4 @@ def check_choice(
     last, _ = trained(gamma, ratio)
     found = [(value, tried, RATIOS[place]) for tried in gammas for place, value in enumerate(trained(tried, ratio)[1])]
     best, best_gamma, best_ratio = max(found, key=lambda entry: entry[0])
-    return Check(last, best, best_gamma, best_ratio)
+    return ChoiceCheck(last, best, best_gamma, best_ratio)

@@ -66,7 +66,7 @@ def jobs_of(needs: Sequence[TrainingSpec]) -> list[Job]:
     return jobs
 
 
-class Archive:
+class TrainingArchive:
     """The folder of a reproduction."""
 
     def __init__(self, plan: Plan, out: Path) -> None:

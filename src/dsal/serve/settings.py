@@ -9,7 +9,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from dsal.backbones.hub import DEFAULT
+from dsal.backbones.pretrained import DEFAULT
 from dsal.data.images.formats import MOST_PIXELS
 from dsal.errors import InputError, UnknownNameError
 

@@ -4,8 +4,8 @@ Every random choice comes from the generator that is passed in, so a seed fixes 
 ``trivial`` are those of TrivialAugmentWide (Müller and Hutter, 2021): one operation per image, drawn uniformly,
 at a strength drawn uniformly.
 
-A process that holds only part of a batch (:class:`Part`) draws for the whole batch and keeps its own part, so that an
-image is changed in the same way however many processes share the batch.
+A process that holds only part of a batch (:class:`BatchPart`) draws for the whole batch and keeps its own part, so
+that an image is changed in the same way however many processes share the batch.
 
 An auxiliary head tells class *and* transform: upright images are transform 0; the transforms of a recipe follow in its
 order.
@@ -26,19 +26,19 @@ CROP_PADDING = 4
 
 
 @dataclass(frozen=True)
-class Part:
+class BatchPart:
     """The images ``rows`` of a batch of ``total``."""
 
     total: int
     rows: slice
 
 
-def _draw(draw: Callable[..., Tensor], n: int, part: Part | None) -> Tensor:
+def _draw(draw: Callable[..., Tensor], n: int, part: BatchPart | None) -> Tensor:
     """Return random numbers for the n images here, drawn for the whole batch if they are a part of one."""
     return draw(n) if part is None else draw(part.total)[part.rows]
 
 
-def crop_flip(images: Tensor, generator: Generator, *, mirror: bool = True, part: Part | None = None) -> Tensor:
+def crop_flip(images: Tensor, generator: Generator, *, mirror: bool = True, part: BatchPart | None = None) -> Tensor:
     """Shift each image by up to 4 pixels, padding with zeros, and mirror half of them: (n, c, h, w)."""
     n, _, h, w = images.shape
     device = images.device
@@ -57,7 +57,7 @@ def crop_flip(images: Tensor, generator: Generator, *, mirror: bool = True, part
     return padded[index[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2).contiguous()
 
 
-def cutout(images: Tensor, size: int, generator: Generator, part: Part | None = None) -> Tensor:
+def cutout(images: Tensor, size: int, generator: Generator, part: BatchPart | None = None) -> Tensor:
     """Blank one square of ``size`` pixels per image, its centre anywhere (DeVries and Taylor, 2017)."""
     n, _, h, w = images.shape
     y, x = (
@@ -91,7 +91,7 @@ def mixup(images: Tensor, alpha: float, generator: Generator) -> tuple[Tensor, T
     return weight * images + (1 - weight) * images[partner], partner, weight
 
 
-def trivial(images: Tensor, share: float, generator: Generator, part: Part | None = None) -> Tensor:
+def trivial(images: Tensor, share: float, generator: Generator, part: BatchPart | None = None) -> Tensor:
     """Apply a random operation at a random strength to a fraction ``share`` of images: (n, c, h, w) uint8 to uint8."""
     n = len(images)
     choice = _draw(lambda n: torch.randint(0, len(OPERATIONS), (n,), generator=generator), n, part).clone()
@@ -109,7 +109,7 @@ def trivial(images: Tensor, share: float, generator: Generator, part: Part | Non
     return out
 
 
-def colour_jitter(images: Tensor, strength: float, generator: Generator, part: Part | None = None) -> Tensor:
+def colour_jitter(images: Tensor, strength: float, generator: Generator, part: BatchPart | None = None) -> Tensor:
     """Change brightness, contrast and saturation, in this order, each by a factor of 1 - strength to 1 + strength."""
     n, x = len(images), images.float()
     for change in (_brightness, _contrast, _colour):

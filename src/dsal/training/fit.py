@@ -30,7 +30,7 @@ from dsal.data.images.image_files import FileData
 from dsal.data.samples import Samples
 from dsal.distributed import ALONE, Team
 from dsal.errors import DSALError, InputError
-from dsal.training.augment import Part, colour_jitter, crop_flip, cutout, trivial
+from dsal.training.augment import BatchPart, colour_jitter, crop_flip, cutout, trivial
 from dsal.training.optimiser import STATE, make_optimisers
 from dsal.training.recipe import Recipe
 from dsal.training.sample import seed_of
@@ -105,7 +105,7 @@ class Fit:
         self.seed, self.device, self.precision, self.team = seed, device, precision, team
         self.workers = default_workers() if workers is None else workers
         self._mine = slice(team.rank, None, team.size)
-        self._part = Part(recipe.batch_size, self._mine) if isinstance(samples, FileData) else None
+        self._part = BatchPart(recipe.batch_size, self._mine) if isinstance(samples, FileData) else None
         self.average = copy.deepcopy(module) if recipe.average else None
         self.optimisers = make_optimisers(module, recipe)
         self.scaler = torch.amp.GradScaler(device.type, enabled=precision == torch.float16)
@@ -295,10 +295,10 @@ class Fit:
         if self.average is not None:
             self.average.load_state_dict(averages)
         self.scaler.load_state_dict(facts["scaler"])
-        self.done, self._loss_sum, self._hits = facts["done"], facts.get("loss", 0.0), facts.get("hits", 0)
+        self.done, self._loss_sum, self._hits = facts["done"], facts["loss"], facts["hits"]
 
 
-def augmented(images: Tensor, recipe: Recipe, generator: Generator, part: Part | None = None) -> Tensor:
+def augmented(images: Tensor, recipe: Recipe, generator: Generator, part: BatchPart | None = None) -> Tensor:
     """Augment uint8 images (n, c, h, w) as in the recipe; labels do not change.
 
     Args:

@@ -44,7 +44,7 @@ class Outputs(NamedTuple):
     pooled: Tensor | None = None
 
 
-def run(model: Backbone, x: Tensor) -> Outputs:
+def all_outputs(model: Backbone, x: Tensor) -> Outputs:
     """Return all outputs for normalised images (n, c, h, w)."""
     ends = model.mapped.stage_ends
     maps = [values for name, values in model.mapped.maps(x) if name in ends]
@@ -58,7 +58,9 @@ class NetworkWithHeads(nn.Module):
     def __init__(self, model: Backbone, *, every: bool, compiled: bool) -> None:
         super().__init__()
         self.model, self.every = model, every
-        self._run: Callable[[Backbone, Tensor], Outputs] = torch.compile(run) if every and compiled else run
+        self._run: Callable[[Backbone, Tensor], Outputs] = (
+            torch.compile(all_outputs) if every and compiled else all_outputs
+        )
         self.network: Callable[[Tensor], Tensor] = (
             torch.compile(model.network) if compiled and not every else model.network
         )
@@ -129,7 +131,7 @@ class Teachers:
         if number in self._kept:
             return self._kept[number]
         with self.autocast():
-            versed = [run(own, x) for own in self.versed]
+            versed = [all_outputs(own, x) for own in self.versed]
             others = [self._plain(own, x[upright]) for own in self.others]
         answers = self._combined(versed, others, upright)
         if self.recipe.views:

@@ -31,13 +31,13 @@ def _moments(counts: Tensor) -> tuple[float, float]:
     return mean, math.sqrt(float(counts @ (values - mean) ** 2) / (total - 1))
 
 
-def split(labels: Tensor, share: float, generator: Generator) -> tuple[Tensor, Tensor]:
-    """Return rows to train on and rows held out: a random fraction ``share`` of each class."""
+def split(labels: Tensor, fraction: float, generator: Generator) -> tuple[Tensor, Tensor]:
+    """Return rows to train on and rows held out: a random fraction of each class."""
     order = torch.randperm(len(labels), generator=generator)
     kept, out = [], []
     for label in labels.unique():
         rows = order[labels[order] == label]
-        cut = round(share * len(rows))
+        cut = round(fraction * len(rows))
         out.append(rows[:cut])
         kept.append(rows[cut:])
     return torch.cat(kept), torch.cat(out)

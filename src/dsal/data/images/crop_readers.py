@@ -40,7 +40,9 @@ AREA, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
 """Fraction of the area and width / height of a random crop, as is usual on ImageNet."""
 _TRIES = 10
 # sys.path comes before the first import: nothing may be imported from the current folder by accident.
-_START = f"import sys; sys.path[:] = sys.argv[3:]; from {__name__} import serve; serve(*sys.argv[1:3])"
+_START = (
+    f"import sys; sys.path[:] = sys.argv[3:]; from {__name__} import answer_requests; answer_requests(*sys.argv[1:3])"
+)
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
@@ -197,7 +199,7 @@ class Readers:
         return process
 
 
-def serve(name: str, nbytes: str) -> None:
+def answer_requests(name: str, nbytes: str) -> None:
     """Answer requests from standard input until it is closed; the main function of a reader."""
     memory = _open_memory(name, int(nbytes))
     answers = os.dup(1)

@@ -69,7 +69,7 @@ File = TypeVar("File", Path, ZipImage)
 
 
 @dataclass(frozen=True)
-class ImageFiles(Generic[File]):
+class LabelledFiles(Generic[File]):
     """Image files with their labels, none of them opened yet.
 
     Attributes:
@@ -90,7 +90,7 @@ class ImageFiles(Generic[File]):
         return dict(sorted(Counter(self.labels).items()))
 
 
-def read_files(source: Path) -> ImageFiles[Path] | ImageFiles[ZipImage]:
+def read_files(source: Path) -> LabelledFiles[Path] | LabelledFiles[ZipImage]:
     """List labelled files by :func:`read_folder`, :func:`read_zip` (``.zip``) or :func:`read_csv` (any other file)."""
     source = Path(source)
     if not source.exists():
@@ -103,7 +103,7 @@ def read_files(source: Path) -> ImageFiles[Path] | ImageFiles[ZipImage]:
     return read_zip(source) if source.suffix.lower() == ".zip" else read_csv(source)
 
 
-def read_folder(folder: Path) -> ImageFiles[Path]:
+def read_folder(folder: Path) -> LabelledFiles[Path]:
     """List all images below each folder of ``folder``, sorted; the folder's name is their class.
 
     Hidden files and folders (``.git``, ``._photo.jpg``) are ignored. Files without the suffix of an image, and images
@@ -117,7 +117,7 @@ def read_folder(folder: Path) -> ImageFiles[Path]:
     return _by_folder(folder, classes, files)
 
 
-def read_zip(archive: Path) -> ImageFiles[ZipImage]:
+def read_zip(archive: Path) -> LabelledFiles[ZipImage]:
     """List the images of a zip archive of class folders, as :func:`read_folder` would after unpacking.
 
     A single folder around all class folders is ignored. Nothing is unpacked: images are read one by one.
@@ -162,7 +162,7 @@ def open_archive(path: Path) -> list[ZipImage]:
     return sorted((ZipImage(archive, info) for info in members), key=lambda member: member.path)
 
 
-def _by_folder(source: Path, classes: Iterable[str], files: Iterable[tuple[PurePath, File]]) -> ImageFiles[File]:
+def _by_folder(source: Path, classes: Iterable[str], files: Iterable[tuple[PurePath, File]]) -> LabelledFiles[File]:
     """Label files by the first folder of their path, which is relative to ``source``."""
     suffixes = image_suffixes()
     found: dict[str, list[File]] = {name: [] for name in sorted(classes)}
@@ -185,7 +185,7 @@ def _by_folder(source: Path, classes: Iterable[str], files: Iterable[tuple[PureP
             + (f" (it has {passed_over_text(counts)})" if counts else "")
         )
     rows = [(file, name) for name, some in found.items() for file in some]
-    return ImageFiles(tuple(file for file, _ in rows), tuple(name for _, name in rows), counts)
+    return LabelledFiles(tuple(file for file, _ in rows), tuple(name for _, name in rows), counts)
 
 
 def passed_over_text(passed: Mapping[str, int]) -> str:
@@ -195,7 +195,7 @@ def passed_over_text(passed: Mapping[str, int]) -> str:
     return ", ".join(parts) + hint
 
 
-def read_csv(table: Path) -> ImageFiles[Path]:
+def read_csv(table: Path) -> LabelledFiles[Path]:
     """List the images of a CSV whose first line names its columns, among them ``path`` and ``label``.
 
     Paths are relative to the CSV's folder unless absolute. They are not checked until they are opened.
@@ -220,7 +220,7 @@ def read_csv(table: Path) -> ImageFiles[Path]:
         raise InputError(f"{table} is neither a folder nor a CSV of path and label: {error}") from error
     if not paths:
         raise InputError(f"{table} lists no images")
-    return ImageFiles(tuple(paths), tuple(labels))
+    return LabelledFiles(tuple(paths), tuple(labels))
 
 
 def find_images(sources: Iterable[Path], passed: Counter[str] | None = None) -> tuple[Path, ...]:

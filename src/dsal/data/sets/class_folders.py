@@ -21,7 +21,7 @@ from dsal.data.images.labelled_files import image_suffixes
 from dsal.errors import InputError
 
 TEST_PARTS = ("test", "val")
-TEST_SHARE = 0.2
+TEST_FRACTION = 0.2
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,5 +111,5 @@ def _every_fifth(numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
         rows = random.permutation(np.flatnonzero(numbers == number))
         if len(rows) < 2:
             raise InputError("every class needs two images or more: one to train on and one to test with")
-        chosen[rows[: max(1, round(TEST_SHARE * len(rows)))]] = True
+        chosen[rows[: max(1, round(TEST_FRACTION * len(rows)))]] = True
     return chosen

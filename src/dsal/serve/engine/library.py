@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 
 from dsal.backbones import graphs
 from dsal.backbones.backbone import Backbone
-from dsal.backbones.hub import as_backbone
+from dsal.backbones.pretrained import as_backbone
 from dsal.errors import FileFormatError, InputError
 from dsal.files.atomic import backup_path, file_stamp, flush_to_disk, remove_leftovers
 from dsal.files.lock import model_lock

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,9 +14,6 @@ from dsal.data.samples import ImageData, Samples, joined
 from dsal.errors import InputError
 from dsal.methods.contract import Phase
 from dsal.methods.network.kit.part import M, Part
-
-if TYPE_CHECKING:
-    pass
 
 
 def herd(features: Tensor, count: int) -> Tensor:

@@ -1,7 +1,7 @@
 """The base class of methods that train a network in every phase; a subclass mostly defines its loss.
 
-It puts the pieces together: the growing network, parts (``part``), the exemplar policy (``memory``), the runner of
-stages (``stages``), the codec of states (``codec``) and the options (``training_options``).
+It puts the pieces together: the growing network, parts (``part``), the exemplars and their policy (``exemplars``), the
+options and the runner of stages (``stages``).
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from dsal.methods.network.kit.part import Part
 from dsal.methods.network.kit.stages import Stage, StageRunner, TrainingOptions
 from dsal.training.device import choose_device, choose_precision
 from dsal.training.fit import Batch, Fit, Forward
+from dsal.training.loop import EVALUATION_BATCH
 from dsal.training.recipe import Recipe
 from dsal.training.sample import pixel_moments, seed_of
 
-EVALUATION_BATCH = 500
 AnyPart = TypeVar("AnyPart", bound=Part[Any])
 
 
@@ -316,7 +316,7 @@ class NetworkMethod(TrainingOptions, Method):
         return method
 
     def _resume(self, facts: dict[str, Any], parts: dict[str, Arrays]) -> None:
-        self._classes, self._trained = facts["classes"], facts.get("trained", 0)
+        self._classes, self._trained = facts["classes"], facts["trained"]
         for name in ("network", "teacher"):
             if name in facts:
                 network = build_network(facts[name], self.head, self.head_options())

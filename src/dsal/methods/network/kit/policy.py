@@ -46,12 +46,12 @@ class Policy(nn.Module):
     @torch.no_grad()
     def best(self, known: int, new: int, exemplars: int, images: int) -> Action:
         """Return the most probable action."""
-        state = describe(known, new, exemplars, images)
+        state = phase_state(known, new, exemplars, images)
         share = SHARES[int(self.memory(state).argmax())]
         return Action(share, TILTS[int(self.tilt(state, share).argmax())])
 
 
-def describe(known: int, new: int, exemplars: int, images: int) -> Tensor:
+def phase_state(known: int, new: int, exemplars: int, images: int) -> Tensor:
     """Return the state (2,) of a phase: new classes / all classes, exemplars / (exemplars + new images)."""
     return torch.tensor([new / (known + new), exemplars / max(1, exemplars + images)])
 
@@ -115,7 +115,7 @@ def _episode(
     logs, rewards, room = [], [], max(sum(len(train[int(c)]) for c in group) for group in groups)
     for group in groups:
         known, seen = int(group[0]), int(group[-1]) + 1
-        state = describe(known, seen - known, each * known, room)
+        state = phase_state(known, seen - known, each * known, room)
         memory = policy.memory(state)
         m = int(memory.exp().multinomial(1, generator=generator))
         tilt = policy.tilt(state, SHARES[m])

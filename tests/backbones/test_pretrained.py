@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from dsal.backbones import Backbone, Card
-from dsal.backbones.hub import _timm, _torchvision, empty_backbone, open_backbone
+from dsal.backbones.pretrained import _timm, _torchvision, empty_backbone, open_backbone
 from dsal.errors import FileFormatError, UnknownNameError
 
 
