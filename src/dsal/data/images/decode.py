@@ -230,6 +230,10 @@ def _square(image: Image.Image, size: int, crop: float) -> Image.Image:
     box = (left, upper, left + side, upper + side)
     if side == size and left.is_integer() and upper.is_integer():
         return image.crop(box)  # no resampling needed
+    if image.height > image.width:  # Pillow 13 resizes tall images down first, and others across first
+        above = max(0, int(upper - 2 * max(side / size, 1)))  # rows that the filter does not reach
+        image = image.crop((0, above, image.width, image.height - above))
+        box = (left, upper - above, left + side, upper - above + side)
     return image.resize((size, size), Image.Resampling.BICUBIC, box=box, reducing_gap=3.0)
 
 

@@ -1,6 +1,7 @@
 // The page: files in, one card for each, nothing sent anywhere.
 
 import { open } from "./classify.js";
+import { pixelsOf } from "./pixels.js";
 
 const byId = (id) => document.getElementById(id);
 const about = await (await fetch("model.json")).json();
@@ -25,19 +26,6 @@ try {
   byId("status").className = "bad";
 }
 
-async function pixelsOf(file) {
-  const start = new Uint8Array(await file.slice(0, 2).arrayBuffer());
-  const bitmap = await createImageBitmap(file, { imageOrientation: "from-image", colorSpaceConversion: "none" });
-  const canvas = new OffscreenCanvas(bitmap.width, bitmap.height);
-  const context = canvas.getContext("2d", { willReadFrequently: true });
-  context.fillStyle = "white"; // under what is transparent
-  context.fillRect(0, 0, bitmap.width, bitmap.height);
-  context.drawImage(bitmap, 0, 0);
-  bitmap.close();
-  const { width, height, data } = context.getImageData(0, 0, canvas.width, canvas.height);
-  return { width, height, data, jpeg: start[0] === 0xff && start[1] === 0xd8 };
-}
-
 function add(files) {
   for (const file of files) {
     const card = document.createElement("li");
@@ -48,7 +36,7 @@ function add(files) {
 
 async function answered(file, card) {
   try {
-    const answer = await classify(await pixelsOf(file));
+    const answer = await classify(await pixelsOf(file, about.size));
     answers.push({ file, answer, card });
     byId("tools").hidden = false;
     show({ file, answer, card });

@@ -17,14 +17,11 @@ export async function open(ort, content, about) {
 
 /**
  * Return the middle of an image as channels x size x size bytes.
- * `image` has width, height, data (RGBA, four bytes a pixel) and jpeg, whether it was decoded from a JPEG file.
+ * `image` has width, height, data (RGBA, four bytes a pixel) and jpeg, whether it is a JPEG decoded at its full size.
  */
 export function square(image, { size, channels, crop }) {
   let pixels = planes(image, channels);
-  if (image.jpeg) { // Pillow decodes a much larger JPEG at 1/2, 1/4 or 1/8 of its size
-    const most = Math.floor(Math.min(image.width, image.height) / (2 * size));
-    pixels = reduced(pixels, [8, 4, 2, 1].find((scale) => most >= scale || scale === 1), 0, 0, image.width, image.height);
-  }
+  if (image.jpeg) pixels = reduced(pixels, fractionOf(image, size), 0, 0, image.width, image.height);
   const side = Math.min(pixels.width, pixels.height) * crop;
   let left = (pixels.width - side) / 2, upper = (pixels.height - side) / 2, [across, down] = [side, side];
   const factor = Math.floor(side / size / 3);
@@ -37,6 +34,12 @@ export function square(image, { size, channels, crop }) {
     [left, upper, across, down] = [(left - x) / factor, (upper - y) / factor, side / factor, side / factor];
   }
   return resampled(pixels, left, upper, across, down, size).data;
+}
+
+/** Pillow decodes a JPEG that is much larger than needed at 1/2, 1/4 or 1/8 of its size: return 1, 2, 4 or 8. */
+export function fractionOf({ width, height }, size) {
+  const most = Math.floor(Math.min(width, height) / (2 * size));
+  return [8, 4, 2].find((fraction) => most >= fraction) ?? 1;
 }
 
 function planes({ width, height, data }, channels) {

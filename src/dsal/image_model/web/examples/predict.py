@@ -22,7 +22,9 @@ def pixels(path: str, size: int, channels: int, crop: float) -> Any:
         upright = upright.convert("RGB" if channels == 3 else "L")
     side = min(upright.size) * crop
     left, upper = (upright.width - side) / 2, (upright.height - side) / 2
-    box = (left, upper, left + side, upper + side)
+    above = max(0, int(upper - 2 * max(side / size, 1)))  # so that every version of Pillow resizes in the same order
+    upright = upright.crop((0, above, upright.width, upright.height - above))
+    box = (left, upper - above, left + side, upper - above + side)
     middle = upright.resize((size, size), Image.Resampling.BICUBIC, box=box, reducing_gap=3.0)
     return np.asarray(middle).reshape(size, size, channels).transpose(2, 0, 1)
 
