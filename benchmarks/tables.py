@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.attack.table import attack_section
-from benchmarks.networks import describe_networks, read_networks
 from benchmarks.paper_recipe import RESULTS as PAPER_RECIPE
 from benchmarks.paper_recipe import table as paper_table
 from benchmarks.serve_table import serve_table
 from rich.box import MARKDOWN
 from rich.console import Console
 
+from benchmarks import compute_page
 from dsal.cli.table import comparison_table
 from dsal.protocol.paper_numbers import paper_results
-from dsal.reproduction.item import markdown_block
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -89,13 +88,6 @@ def _origin(document: dict[str, Any]) -> str:
     )
 
 
-def networks(*paths: Path) -> str:
-    """Return comparisons with methods that train a network, in words and tables."""
-    blocks = [block for path in paths if path.is_file() for block in describe_networks(read_networks(path))]
-    blocks = blocks or ["Nothing has been run yet."]
-    return "\n\n".join("\n".join(markdown_block(block)) for block in blocks) + "\n"
-
-
 def _tuned(name: str, found: dict[str, Any]) -> str:
     chosen = found["chosen"]
     accuracy = next(trial["accuracy"] for trial in found["trials"] if trial["options"] == chosen)
@@ -121,7 +113,7 @@ def _markdown(table: Any) -> str:
 
 PAGES: dict[str, Callable[[], str]] = {
     "speed": lambda: speed(RESULTS / "speed"),
-    "table1": lambda: networks(RESULTS / "table1.json", RESULTS / "table1-k25.json"),
+    "compute": lambda: compute_page.page(compute_page.read()),
     "start/paper": lambda: paper_table(json.loads(PAPER_RECIPE.read_text(encoding="utf-8"))),
     "serve": lambda: (
         f"{serve_table(RESULTS / 'serve.json')}\n{attack_section(RESULTS / 'attack.json', RESULTS / 'soak.json')}"

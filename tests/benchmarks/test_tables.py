@@ -20,7 +20,7 @@ def test_a_table_stands_under_its_title(tmp_path: Path) -> None:
     assert speed(tmp_path).startswith("### online\n\nOne sample.\n\n| a |")
 
 
-@pytest.mark.parametrize("name", ["speed", "table1", "comparison", "serve", "start/paper"])
+@pytest.mark.parametrize("name", ["speed", "compute", "comparison", "serve", "start/paper"])
 def test_pages_are_up_to_date(name: str) -> None:
     from benchmarks.tables import PAGES, ROOT, filled
 

@@ -1,0 +1,77 @@
+"""Accuracy against computation, in words: who passes DS-AL and where, in which order, and what was not run."""
+
+from typing import Any
+
+import pytest
+
+TRIAL = {"method": "lwf", "options": {"lr": 0.03, "strength": 1.0}, "base": 60.0, "new": 20.0}
+ORIGIN = {"dsal": "0", "torch": "2", "cpu": "a CPU", "threads": 1}
+
+
+def run(method: str, epochs: int, average: float, last: float, *, seed: int = 0, **more: Any) -> dict[str, Any]:
+    """A row of ``compute.json``."""
+    return {
+        "method": method, "phases": 5, "epochs": epochs, "features": "last, one view", "seed": seed,
+        "seconds": 100.0 * epochs, "base_seconds": 1.0, "average": average, "last": last, "base": last, "new": last,
+        "other_readouts": {}, **more,
+    }  # fmt: skip
+
+
+def told(*runs: dict[str, Any]) -> str:
+    from benchmarks.compute_page import page
+
+    trials = [TRIAL, {**TRIAL, "options": {"lr": 0.1, "strength": 1.0}, "base": 70.0, "new": 5.0}]
+    return page({"runs": list(runs), "trials": trials, "environment": ORIGIN})
+
+
+def test_who_passes_and_at_which_budget_first() -> None:
+    text = told(run("ds-al", 1, 50, 44), run("icarl", 1, 40, 30), run("icarl", 3, 51, 40), run("icarl", 10, 55, 43))
+    assert "(50.00 / 44.00, 100 s) is passed by iCaRL (average 51.00; 3 epochs a phase, 3.0 times its seconds)." in text
+    assert "last" not in text.split("is passed by")[1].split(".\n")[0]
+
+
+def test_nobody_passes() -> None:
+    assert "is passed by no method, at no budget." in told(run("ds-al", 1, 50, 44), run("icarl", 10, 49, 43))
+
+
+def test_the_order_is_that_of_the_largest_budget_both_have() -> None:
+    rows = [run("finetune", 1, 30, 20), run("finetune", 3, 20, 10), run("lwf", 1, 25, 15), run("lwf", 3, 25, 15)]
+    assert "Of its 1 pairs here, 1 are in it." in told(*rows)
+    assert "not finetune 40.00, lwf 35.00 at 10 epochs." in told(
+        *rows, run("finetune", 10, 40, 20), run("lwf", 10, 35, 20)
+    )
+
+
+def test_what_was_not_run_is_listed() -> None:
+    text = told(run("icarl", 1, 40, 30), run("icarl", 3, 40, 30), run("icarl", 10, 40, 30), run("ewc", 3, 40, 30))
+    assert "iCaRL at 30;" in text
+    assert "EWC at 1, 10;" in text
+
+
+def test_seeds_are_averaged() -> None:
+    text = told(run("icarl", 1, 40, 30), run("icarl", 1, 42, 30, seed=1))
+    assert "| 41.00 ± 1.41 | 30.00 ± 0.00 |" in text
+
+
+def test_the_chosen_setting_comes_first() -> None:
+    assert "| lr 0.03, strength 1 | 60.0 / 20.0 | lr 0.1, strength 1: 70.0 / 5.0 |" in told(run("lwf", 1, 40, 30))
+
+
+@pytest.mark.parametrize("heights", [[1.0, 1.0, 1.0], [3.0, 1.0, 1.2, 1.1], [5.0]])
+def test_labels_keep_their_order_and_distance(heights: list[float]) -> None:
+    from benchmarks.compute_page import apart
+
+    places = apart(heights, 0.5)
+    order = sorted(range(len(heights)), key=lambda number: heights[number])
+    assert all(places[high] - places[low] > 0.49 for number, low in enumerate(order) for high in order[number + 1 :])
+
+
+def test_every_method_of_the_results_is_in_the_figure() -> None:
+    from benchmarks.compute_page import ASKED, draw, means, read
+
+    rows = means(read()["runs"])
+    upper, lower = draw(rows).axes
+    curves = {row["method"] for row in rows if row["phases"] == 5} - {"ds-al", "acil"}
+    assert curves <= set(ASKED)
+    for panel in (upper, lower):
+        assert sum(len(line.get_xdata()) > 0 and line.get_marker() == "o" for line in panel.lines) == len(curves)
