@@ -115,13 +115,11 @@ def test_a_single_flipped_bit_is_noticed_wherever_it_is(file: Path) -> None:
         whole[place] ^= 1
 
 
-@pytest.mark.parametrize(
-    ("number", "advice"), [(3, "Upgrade dsal"), (1, r"written by dsal 0\.1\. Make it again .*: dsal learn")]
-)
-def test_other_formats_are_refused_with_advice(number: int, advice: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [1, 3])
+def test_other_formats_are_refused_with_advice(number: int, tmp_path: Path) -> None:
     path = tmp_path / "other"
     save_file({"a": np.ones(2)}, path, {"dsal": json.dumps({"format": number, "sha256": "", "meta": "{}"})})
-    with pytest.raises(FileFormatError, match=rf"format version {number}; .* {advice}"):
+    with pytest.raises(FileFormatError, match=f"format version {number}; .*: upgrade, or make it again"):
         load_tensors(path)
 
 

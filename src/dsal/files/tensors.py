@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 FORMAT = 2
-_FIRST = 1  # of version 0.1, which was never published: one SHA-256 over everything
 _KEY = "dsal"
 _HEADER_BYTES = 2**24
 _ARRAYS = 20_000
@@ -313,13 +312,8 @@ def _unusable(path: StrPath, schema: Schema, error: Mismatch) -> FileFormatError
 
 def _facts(document: dict[str, Any], schema: Schema) -> dict[str, Any]:
     if document["format"] != FORMAT:
-        advice = (
-            "It was written by dsal 0.1. Make it again with this version: dsal learn for a model, dsal extract for "
-            "features, dsal pretrain for weights"
-            if document["format"] == _FIRST
-            else "Upgrade dsal"
-        )
-        raise Mismatch(f"it has format version {document['format']}; this version of dsal reads {FORMAT}. {advice}")
+        other = document["format"]
+        raise Mismatch(f"it has format version {other}; this version of dsal reads {FORMAT}: upgrade, or make it again")
     facts: dict[str, Any] = parse_json(document["meta"])
     if not isinstance(facts, dict) or schema.kind not in (None, facts.get("kind")):
         kind = facts.get("kind", "file without a kind") if isinstance(facts, dict) else facts
