@@ -237,11 +237,27 @@ def test_corrections(call: Call, model: Path, album: Path) -> None:
     assert "with the main stream alone" in moved.out
     again = call("learn", album / "second", "--model", model).out
     assert f"{first} was learned as char 185, not char 148" in again
-    assert "44 images were learned before" in again
+    assert "learned before and skipped: 44 images" in again
     assert call("relabel", model, album / "second").out.startswith("relabelled 1 image; ")
     dropped = call("drop", model, "char 222")
     assert "knows 6 classes from 90 images" in dropped.out
     assert "dsal forget" in dropped.out
+
+
+def test_one_image_is_not_called_images(call: Call, model: Path, album: Path, tmp_path: Path) -> None:
+    """A copy in a folder was not learned before: it is a copy. And one image is one image."""
+    place = tmp_path / "more" / "char 0"
+    place.mkdir(parents=True)
+    for name in ("one.png", "copy.png"):
+        shutil.copy(sorted((album / "second" / "char 148").iterdir())[0], place / name)
+    said = call("learn", tmp_path / "more", "--model", model).out
+    assert "copies in this lesson, which do not count: 1 image\n" in said
+    assert "learned before" not in said
+    assert "learned 1 image; " in said
+    (place / "copy.png").write_text("no image")
+    again = call("learn", tmp_path / "more", "--model", model, "--skip-broken")
+    assert "learned before and skipped: 1 image (" in again.out
+    assert "skipped because they could not be read: 1 file\n" in again.err
 
 
 def test_forget_says_what_it_costs(call: Call, model: Path, album: Path, tmp_path: Path) -> None:

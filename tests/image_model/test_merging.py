@@ -123,7 +123,7 @@ def test_shared_images_count_twice_only_if_asked(models: tuple[ImageModel, Image
     ours, theirs = models
     first = read_files(album / "first")
     theirs.learn(part(first, [len(first.labels) - 1]))
-    with pytest.raises(InputError, match="the same 1 images"):
+    with pytest.raises(InputError, match="the same images, 1 in all"):
         ours.merge(theirs)
     label = first.labels[-1]
     total = ours.counts[label] + theirs.counts[label]

@@ -115,7 +115,7 @@ def test_what_cannot_merge_is_said_before_what_must_not(taught: ImageModel, back
         taught.merge(other)
     same = new(backbone)
     same.learn(album / "first")
-    with pytest.raises(InputError, match=r"the same 60 images.*the option 'again'"):
+    with pytest.raises(InputError, match=r"the same images, 60 in all.*the option 'again'"):
         taught.merge(same)
 
 
@@ -267,6 +267,19 @@ def test_pipeline(backbone: Backbone, album: Path) -> None:
     pipeline.fit(learn.paths, learn.labels)
     assert pipeline.score(test.paths, test.labels) > 0.5
     assert ImageFeatures(backbone).transform([str(path) for path in test.paths]).shape == (15, 112)
+
+
+def test_the_documented_pipeline_is_the_model_of_dsal_learn(backbone: Backbone, album: Path) -> None:
+    learn, test = read_files(album / "first"), read_files(album / "test")
+    model = ImageModel(backbone, expansion_size=128)
+    model.learn(learn)
+    pipeline = make_pipeline(ImageFeatures(backbone), DSALClassifier(gamma=100, expansion_size=128))
+    pipeline.fit(learn.paths, learn.labels)
+    assert pipeline[-1].classes_.tolist() == sorted(model.classes)
+    answers = model.predict(test.paths)
+    assert pipeline.predict(test.paths).tolist() == [answer.label for answer in answers]
+    scores = [answer.score for answer in answers]
+    np.testing.assert_allclose(pipeline.predict_proba(test.paths).max(1), scores, atol=1e-5)
 
 
 def test_the_transformer_takes_what_a_model_takes(backbone: Backbone, album: Path) -> None:

@@ -194,11 +194,15 @@ def test_teach_try_correct(page: Any, models: Path, album: Path, tmp_path: Path)
     until(page, lambda _: one(page, ".verdict").text == evil)
     for number, pixels in enumerate((np.random.default_rng(0).integers(0, 256, (40, 40)), np.zeros((40, 40)))):
         Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / f"{number}.png")
-    drop(page, ".live", tmp_path / "0.png", tmp_path / "1.png")
+    drop(page, ".live", tmp_path / "0.png", tmp_path / "1.png", album / "first" / "char 0" / "0.png")
     until(page, lambda _: page.find_elements(By.CSS_SELECTOR, ".small-picture.novel"))
     press(page, ".small-picture.novel")
     assert one(page, ".verdict").text == "None of these"
     assert bars(page)["none of these"] == "yes"
+    full = "return document.querySelector('.bar.strange .fill').style.width"
+    assert page.execute_script(full) == "100%"
+    press(page, ".small-picture:not(.novel)")
+    assert (bars(page)["none of these"], page.execute_script(full)) == ("no", "0%")
 
     action(page, "left", "Rename")
     page.switch_to.active_element.send_keys(Keys.CONTROL, "a")
@@ -208,9 +212,14 @@ def test_teach_try_correct(page: Any, models: Path, album: Path, tmp_path: Path)
     one(page, "dialog .danger").click()
     until(page, lambda _: labels(page) == ["west", evil])
     assert ImageModel.load(models / "My things.dsal").classes == ("west", evil)
-    press(page, "#undo")
+    ActionChains(page).key_down(Keys.CONTROL).send_keys("z").key_up(Keys.CONTROL).perform()
     until(page, lambda _: labels(page) == ["west", "right", evil])
     assert page.find_elements(By.CSS_SELECTOR, '[data-label="right"] .thumbs img')  # they are back, too
+    ActionChains(page).key_down(Keys.CONTROL).key_down(Keys.SHIFT).send_keys("z").perform()
+    ActionChains(page).key_up(Keys.SHIFT).key_up(Keys.CONTROL).perform()
+    until(page, lambda _: labels(page) == ["west", evil])
+    press(page, "#undo")
+    until(page, lambda _: labels(page) == ["west", "right", evil])
 
     page.refresh()
     until(page, lambda _: labels(page) == ["west", "right", evil])

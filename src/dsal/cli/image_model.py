@@ -147,12 +147,14 @@ def broken_option(skip: bool) -> str:
 
 def say_broken(broken: Sequence[str]) -> None:
     """Print the first of the skipped files, and how many there are."""
+    from dsal.image_model.sources import plural
+
     for reason in broken[:_MOST_NAMED]:
         note(f"skipped: {reason}")
     if len(broken) > _MOST_NAMED:
         note(f"... and {len(broken) - _MOST_NAMED} more")
     if broken:
-        note(f"{len(broken)} files could not be read and were skipped")
+        note(f"skipped because they could not be read: {plural(len(broken), 'file')}")
 
 
 def note(text: str) -> None:

@@ -110,15 +110,17 @@ def _gamma(value: str | None) -> float | str | None:
 
 
 def _say(lesson: Lesson) -> None:
+    from dsal.image_model.sources import plural
+
     if lesson.new_classes:
         say(f"new classes: {', '.join(lesson.new_classes)}")
     if lesson.known_classes:
         say(f"more images of: {', '.join(lesson.known_classes)}")
     if lesson.repeated:
-        say(f"{lesson.repeated} images were learned before and skipped (--again counts them twice)")
+        say(f"learned before and skipped: {plural(lesson.repeated, 'image')} (--again counts them twice)")
     if lesson.duplicates:
-        say(f"{lesson.duplicates} images occur more than once in this lesson and count once")
+        say(f"copies in this lesson, which do not count: {plural(lesson.duplicates, 'image')}")
     for path, now, then in lesson.moved[:10]:
         say(f"{path} was learned as {then}, not {now}, and skipped")
     if lesson.moved:
-        say(f"{len(lesson.moved)} images were learned under another label: dsal relabel corrects them")
+        say(f"learned under another label: {plural(len(lesson.moved), 'image')}; dsal relabel corrects that")

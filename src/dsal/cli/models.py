@@ -70,11 +70,12 @@ def check(
     from dsal.files.model_schema import IMAGE_MODEL
     from dsal.files.tensors import damaged_arrays
     from dsal.image_model import ImageModel
+    from dsal.image_model.sources import plural
 
     facts, whole, damaged = damaged_arrays(model, IMAGE_MODEL)
     if not damaged:
         ImageModel.load(model)  # shapes, values, and the fingerprint of the backbone
-        say(f"{model} is whole: {len(whole)} arrays, {len(facts['counts'])} classes")
+        say(f"{model} is whole: {len(whole)} arrays, {plural(len(facts['counts']), 'class')}")
         return
     say(f"{model} is damaged: {len(damaged)} of {len(whole) + len(damaged)} arrays are not what was written")
     for part in ("backbone", "classifier", "novelty"):
@@ -154,6 +155,7 @@ def export(
         raise InputError("--runtime is for --web and --zip: give one of them")
     from dsal.files.atomic import check_writable
     from dsal.image_model.graph_export import OUTPUTS, export_onnx, export_torch
+    from dsal.image_model.sources import plural
     from dsal.image_model.web_export import INSTALLED, export_web, export_zip
 
     for path in (onnx, torch, zip):
@@ -166,11 +168,11 @@ def export(
             write(taught, path)
             say(
                 f"{path}: images (n, {card.in_channels}, {card.size}, {card.size}) uint8 to {', '.join(OUTPUTS)} of "
-                f"{len(taught.classes)} classes"
+                f"{plural(len(taught.classes), 'class')}"
             )
     for path, write_page in ((web, export_web), (zip, export_zip)):
         if path is not None:
             write_page(taught, path, model.stem, runtime)
-            say(f"{path}: a page for {len(taught.classes)} classes; README.md in it says how to open it")
+            say(f"{path}: a page for {plural(len(taught.classes), 'class')}; README.md in it says how to open it")
             if runtime is None:
                 say(f"it needs {INSTALLED}: run npm install in the folder, or export with --runtime")

@@ -370,8 +370,8 @@ class ImageModel:
         shared = self.seen.shared(other.seen)
         if shared and not again:
             raise InputError(
-                f"both models have learned the same {shared} images, which would count twice: forget them in one of "
-                "the models, or allow it with the option 'again'"
+                f"both models have learned the same images, {shared} in all, which would count twice: forget them in "
+                "one of the models, or allow it with the option 'again'"
             )
         with self._change(f"merged {plural(len(other.classes), 'class')} of another model"):
             self._learned.merge(other._learned)

@@ -85,16 +85,17 @@ class StoredModel:
         documents: dict[str, list[dict[str, Any]]] = {"history": [], "undone": []}
         for kind, versions in (("history", self.timeline.history), ("undone", self.timeline.undone)):
             newer, names = dict(arrays), {name: name for name in arrays}
-            for number, version in enumerate(versions):
+            for version in versions:
+                own = f"{kind}.{version.id}"  # not its number: an array that gets another name is hashed anew
                 same: dict[str, str] = {}
                 for name, value in version.arrays.items():
                     if name in newer and equal(newer[name], value):
                         same[name] = names[name]
                     else:
-                        arrays[f"{kind}.{number}.{name}"] = value
+                        arrays[f"{own}.{name}"] = value
                 documents[kind].append({**version.document(), "same": same})
                 newer = version.arrays
-                names = {name: same.get(name, f"{kind}.{number}.{name}") for name in version.arrays}
+                names = {name: same.get(name, f"{own}.{name}") for name in version.arrays}
         try:
             facts = {
                 "kind": IMAGE_MODEL.kind,
@@ -134,7 +135,8 @@ def _versions(arrays: dict[str, AnyArray], documents: list[dict[str, Any]], kind
     for number, document in enumerate(documents):
         about = dict(document)
         same = {name: arrays[stored] for name, stored in about.pop("same").items()}
-        found.append(Version(arrays={**part(arrays, f"{kind}.{number}"), **same}, **about))
+        own = part(arrays, f"{kind}.{document['id']}") or part(arrays, f"{kind}.{number}")  # as earlier files have it
+        found.append(Version(arrays={**own, **same}, **about))
     return tuple(found)
 
 

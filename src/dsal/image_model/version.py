@@ -92,6 +92,7 @@ class Version:
         """Return the version that follows when a class is removed from the predictions."""
         from dsal.image_model.novelty import ClassStatistics
         from dsal.image_model.novelty_reference import NoveltyReference, expected_scores, packed_trace
+        from dsal.linalg.threads import workers
 
         self._check_known(label)
         if len(self.classes) == 1:
@@ -107,8 +108,9 @@ class Version:
             factor, targets, weights = (
                 in_memory(arrays[f"classifier.main.{name}"]) for name in ("factor", "targets", "weights")
             )
-            trace = packed_trace(factor, targets.shape[1])
-            expected = expected_scores(targets, weights, self.meta["gammas"][0], trace, statistics)
+            with workers():  # one thread of BLAS: several would wait for each other longer than they compute
+                trace = packed_trace(factor, targets.shape[1])
+                expected = expected_scores(targets, weights, self.meta["gammas"][0], trace, statistics)
             reference = reference.renewed(expected, statistics.counts)
         seen = Seen.from_arrays(self.part("seen"), self.classes).renamed(label, None)
         arrays |= state_arrays(statistics, reference, seen, kept)

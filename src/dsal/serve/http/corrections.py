@@ -10,7 +10,7 @@ import numpy as np
 from fastapi import APIRouter, Request
 
 from dsal.image_model import ImageModel
-from dsal.image_model.sources import content_keys
+from dsal.image_model.sources import content_keys, plural
 from dsal.serve.engine.library import Outcome, check_label
 from dsal.serve.engine.names import class_label, model_path
 from dsal.serve.engine.service import ReadImages, Service, digest_of
@@ -97,7 +97,7 @@ def correction_routes(service: Service, bodies: Bodies) -> APIRouter:
                 raise Refusal(409, "the model has learned no other images: delete it instead")
             at = [row for row, _ in rows]
             count = model.forget_features(found.x[at], np.array([label for _, label in rows]), [keys[i] for i in at])
-            return {"changed": f"forgot {count} images", "images": count}
+            return {"changed": f"forgot {plural(count, 'image')}", "images": count}
 
         return await change(name, key, match, digest_of("forget", *images), action)
 
