@@ -18,6 +18,7 @@ def main() -> None:
         "--alone", type=float, default=60, help="seconds of honest clients alone, before the hostile ones"
     )
     parser.add_argument("--memory", default="2GB", help="budget of the server, for hostile and many")
+    parser.add_argument("--seed", type=int, default=0, help="of the damage, for mutations; runs with others are kept")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/attack.json"))
     options = parser.parse_args()
 
@@ -35,7 +36,7 @@ def main() -> None:
     elif options.part == "mutations":
         from benchmarks.attack.mutations import mutations
 
-        found = mutations(of(10_000), 60 * options.minutes)
+        found = mutations(of(10_000), options.seed, 60 * options.minutes)
     else:
         from benchmarks.attack.many import many
 

@@ -106,7 +106,7 @@ class Mutator:
             self.wrong.append(f"{kind}: {done}: {statuses} {answer.text[:200]}")
 
 
-def mutations(most: int, most_seconds: float) -> dict[str, Any]:
+def mutations(most: int, seed: int, most_seconds: float) -> dict[str, Any]:
     """Upload damaged files from two clients to a server that accepts foreign graphs.
 
     In one of thirty the graph itself is damaged. Files lie in memory where the system allows it.
@@ -126,13 +126,16 @@ def mutations(most: int, most_seconds: float) -> dict[str, Any]:
             numbers = iter(range(most))
             until = time.monotonic() + most_seconds
             left = iter(lambda: next(numbers, None) if time.monotonic() < until else None, None)
-            mutators = [Mutator(server.url, f"x{seed}", seed, Path(folder), contents) for seed in range(2)]
+            mutators = [
+                Mutator(server.url, f"x{client}", 2 * seed + client, Path(folder), contents) for client in range(2)
+            ]
             with Watch(server) as watch, ThreadPoolExecutor(2) as pool:
                 for ended in [pool.submit(mutator.run, left) for mutator in mutators]:
                     ended.result()
     seconds = sorted(each for mutator in mutators for each in mutator.seconds)
     return {
-        "conditions": before, "seconds": round(time.monotonic() - began), "files": len(seconds), "clients": 2,
+        "conditions": before, "seconds": round(time.monotonic() - began), "seed": seed, "files": len(seconds),
+        "clients": 2,
         "answers": dict(sum((mutator.answers for mutator in mutators), Counter())),
         "ended_at": dict(sum((mutator.reached for mutator in mutators), Counter())),
         **watch.found(), "grown_mb": round(watch.largest - watch.start),

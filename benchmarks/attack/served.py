@@ -159,7 +159,12 @@ def conditions() -> dict[str, Any]:
 
 
 def record(path: Path, name: str, facts: dict[str, Any]) -> None:
-    """Add results to a file."""
+    """Add results to a file; those with a seed stand beside those with other seeds."""
     document = json.loads(path.read_text()) if path.is_file() else {}
-    path.write_text(json.dumps({**document, name: facts}, indent=1) + "\n")
+    if "seed" in facts:
+        runs = [run for run in document.get(name, []) if run["seed"] != facts["seed"]]
+        document[name] = sorted([*runs, facts], key=lambda run: run["seed"])
+    else:
+        document[name] = facts
+    path.write_text(json.dumps(document, indent=1) + "\n")
     print(json.dumps({name: facts}, indent=1))
