@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from PIL import Image
 from torch import nn
 
 from dsal import DSALClassifier, FileFormatError, InputError
-from dsal.backbones import Backbone
+from dsal.backbones import Backbone, load_backbone
 from dsal.backbones.pretrained import open_backbone, wrap_module
 from dsal.data.images.labelled_files import read_files
 from dsal.image_model import ImageModel, graph_features
@@ -198,6 +199,7 @@ def test_a_file_predicts_as_its_model_does(
 
 LIGHT = """
 import sys
+import time
 from dsal.cli.main import main
 sys.argv = ["dsal", *sys.argv[1:]]
 try:
@@ -240,3 +242,44 @@ def test_light_commands_do_not_import_torch(
         assert run(*arguments).splitlines()[-1] == "HEAVY", arguments
     assert run("suggest", tmp_path / "m.dsal", album / "unseen").splitlines()[-1] == "HEAVY sklearn"  # k-means
     assert run("info", tmp_path / "m.dsal").count("\n  char ") == 1
+
+
+CONVERTS = """if True:  # a server that converts a backbone, as far as its memory is concerned
+    import gc, sys
+    from pathlib import Path
+    from dsal.backbones import load_backbone
+    from dsal.serve.engine.extractor import Extractor
+    backbone = load_backbone(Path(sys.argv[1]))
+    gc.collect()
+    gc.freeze()
+    extractor = Extractor(backbone)
+    print("begun", flush=True)
+    extractor.prepare()
+    gc.collect()
+    print(extractor._graph is not None, "onnxscript" in sys.modules, len(gc.get_objects()) < 20_000)
+"""
+
+
+def children(process: int) -> list[str]:
+    return [child for each in Path(f"/proc/{process}/task").glob("*/children") for child in each.read_text().split()]
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="processes are looked at in /proc")
+def test_a_server_converts_in_another_process(weights: Path, cache: Path) -> None:
+    """The exporter would leave 300,000 objects, for which every collection of garbage blocks the event loop."""
+    pytest.importorskip("fastapi")
+    command, until = [sys.executable, "-c", CONVERTS, str(weights)], time.monotonic() + 60
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline() == "begun\n"
+        while not (found := children(server.pid)) and time.monotonic() < until:
+            time.sleep(0.01)
+        server.kill()
+    while Path(f"/proc/{found[0]}").exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{found[0]}").exists(), "it ends with the server"
+    assert subprocess.run(command, capture_output=True, text=True).stdout == "begun\nTrue False True\n"
+    (path,) = cache.iterdir()
+    images = np.random.default_rng(0).integers(0, 256, (3, 1, 28, 28), dtype=np.uint8)
+    expected = load_backbone(weights).extract(torch.from_numpy(images)).numpy()
+    np.testing.assert_allclose(graph_features.Graph(str(path))(images), expected, atol=1e-4)

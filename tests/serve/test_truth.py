@@ -237,7 +237,7 @@ def test_backbones_are_converted_one_at_a_time(settings: dict[str, Any], monkeyp
     """Whoever uploads many models with networks of their own occupies one core, and no memory once they are gone."""
     gate, converted, at_once = threading.Event(), list[int](), threading.Lock()
 
-    def convert(backbone: Backbone, pixels: int) -> None:
+    def convert(backbone: Backbone, pixels: int, *how: object) -> None:
         if pixels:
             assert at_once.acquire(blocking=False)
             converted.append(id(backbone))

@@ -244,7 +244,21 @@ def cached_graph(fingerprint: str) -> Graph | None:
     return _open(str(path)) if path.is_file() else None
 
 
-def graph_of(backbone: Backbone, pixels: int) -> Graph | None:
+def converted(backbone: Backbone) -> bytes | None:
+    """Return the graph of a backbone as an ONNX file; None if packages are missing, or it cannot be converted."""
+    try:
+        from dsal.backbones.graphs import to_onnx
+
+        model = to_onnx(backbone)
+        images = np.random.default_rng(0).integers(
+            0, 256, (2, backbone.card.in_channels, backbone.card.size, backbone.card.size), dtype=np.uint8
+        )
+        return model if _agree(backbone, Graph(model), images) else None
+    except Exception:  # whatever exporter and runtime raise: fall back to PyTorch
+        return None
+
+
+def graph_of(backbone: Backbone, pixels: int, convert: Callable[[Backbone], bytes | None] = converted) -> Graph | None:
     """Return the graph of a backbone on the CPU, converted if ``pixels`` make that worthwhile; None to use PyTorch."""
     if os.environ.get("DSAL_ONNX", "1") == "0" or backbone.feature_mean.device.type != "cpu":
         return None
@@ -254,28 +268,15 @@ def graph_of(backbone: Backbone, pixels: int) -> Graph | None:
     found = cached_graph(fingerprint)
     if found is not None or pixels < WORTH_CONVERTING:
         return found
-    return _convert(backbone, fingerprint)
-
-
-def _convert(backbone: Backbone, fingerprint: str) -> Graph | None:
-    try:
-        from dsal.backbones.graphs import to_onnx
-
-        model = to_onnx(backbone)
-        graph = Graph(model)
-        images = np.random.default_rng(0).integers(
-            0, 256, (2, backbone.card.in_channels, backbone.card.size, backbone.card.size), dtype=np.uint8
-        )
-        if not _agree(backbone, graph, images):
-            return None
-    except Exception:  # packages are missing, or the network cannot be converted: fall back to PyTorch
+    model = convert(backbone)
+    if model is None:
         return None
     with suppress(OSError):  # an unwritable cache is not an error
         path = cached_path(fingerprint)
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as temporary:
             temporary.write_bytes(model)
-    return graph
+    return Graph(model)
 
 
 def _agree(backbone: Backbone, graph: Graph, images: NDArray[np.uint8]) -> bool:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dsal.backbones.backbone import Backbone, Card
 from dsal.data.images.decode import Pixels, decode_image
 from dsal.errors import FileFormatError
+from dsal.image_model.conversion import converted_elsewhere
 from dsal.image_model.graph_features import WORTH_CONVERTING, Graph, graph_of
 from dsal.serve.http_errors import Refusal
 
@@ -24,7 +25,7 @@ _CONVERTING = threading.Lock()
 
 
 class Extractor:
-    """A backbone, shared by all models that use it; converted to ONNX once, in its own thread, and cached."""
+    """A backbone, shared by all models that use it; converted to ONNX once, in its own process, and cached."""
 
     def __init__(self, backbone: Backbone) -> None:
         self.backbone, self.card = backbone, backbone.card
@@ -57,7 +58,7 @@ def _convert(wanted: weakref.ref[Extractor]) -> None:
     with _CONVERTING:
         extractor = wanted()
         if extractor is not None:
-            extractor._graph = graph_of(extractor.backbone, WORTH_CONVERTING)
+            extractor._graph = graph_of(extractor.backbone, WORTH_CONVERTING, converted_elsewhere)
 
 
 @dataclass(eq=False)
