@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -124,6 +125,46 @@ def test_sigterm_ends_the_server_whatever_runs(settings: dict[str, Any]) -> None
             assert "the outcome is unknown" in answers[0].json()["error"]
         finally:
             server.kill()
+
+
+BUSY = """if True:  # a server beside threads that compute in Python, with or without its own switch interval
+    import sys, threading
+    from pathlib import Path
+    from dsal.serve.server import Settings, listen, run
+
+    def work():
+        while True:
+            sum(range(50))
+
+    if sys.argv[2] == "default":
+        sys.setswitchinterval = lambda seconds: None
+    settings = Settings(folder=Path(sys.argv[1]), port=0)
+    with listen(settings) as listener:
+        print(listener.getsockname()[1], flush=True)
+        for _ in range(3):
+            threading.Thread(target=work, daemon=True).start()
+        run(settings, listener)
+"""
+
+
+def test_the_event_loop_does_not_wait_long_for_pythons_lock(settings: dict[str, Any]) -> None:
+    """It asks for the lock after every socket call, and each time waited 5 ms for a thread that computes in Python."""
+    question = b"GET /v2/health/live HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+    usual = {}
+    for interval in ("default", "own"):
+        command, seconds = [sys.executable, "-c", BUSY, str(settings["folder"]), interval], list[float]()
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+            assert server.stdout is not None
+            address = "127.0.0.1", int(server.stdout.readline())
+            for _ in range(101):
+                start = time.perf_counter()
+                with socket.create_connection(address, timeout=60) as connection:
+                    connection.sendall(question)
+                    assert connection.recv(4096).startswith(b"HTTP/1.1 200")
+                seconds.append(time.perf_counter() - start)
+            server.kill()
+        usual[interval] = sorted(seconds)[50]
+    assert usual["own"] < 0.6 * usual["default"]
 
 
 def test_keys_survive_every_undo(client: TestClient, album: Path, settings: dict[str, Any]) -> None:

@@ -29,6 +29,7 @@ from dsal.serve.settings import MEGABYTE, Settings
 
 _LAST = 0.3  # part of the grace time after which requests are cancelled, to write what has been begun
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # parameters of mallopt, as malloc.h numbers them
+_SWITCH = 0.0005  # seconds after which a thread gives up Python's lock if others want it; by default 0.005
 _MAX_OVERHEAD = 2**16  # bytes of a request besides its body
 
 
@@ -68,6 +69,7 @@ def run(
     """Serve until Ctrl-C or SIGTERM, with the routes of adapters, and with one ``around`` the application."""
     _allow_connections()
     _return_freed_memory()
+    sys.setswitchinterval(_SWITCH)  # the event loop asks for the lock again after every socket call
     torch.set_num_threads(1)  # one core per batch; a lesson leaves half of the cores to predictions
     threadpool_limits(max((os.cpu_count() or 1) // 2, 1), user_api="blas")
     app = create_app(settings, more)
