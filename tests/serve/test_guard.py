@@ -1,5 +1,6 @@
 """What one request may cost: its size, its time, its values are bounded on every route, before anything is built."""
 
+import asyncio
 import base64
 import json
 import math
@@ -9,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from dsal.serve.http.bodies import decode_base64
 from dsal.serve.http_errors import Refusal
 from dsal.serve.settings import LIMITS, limits
 
-from .conftest import LOCAL, teach
+from .conftest import LOCAL, files, teach
 from .test_durability import served
 
 JSON = {"Content-Type": "application/json"}
@@ -100,6 +102,38 @@ def test_other_threads_run_while_a_large_body_is_read() -> None:
     for wrong in (text[:1000] + "==" + text[1002:], "=" + text[1:], text[:-1], text + "=", "a\nbc", "data:"):
         with pytest.raises(Refusal, match="must be base64"):
             decode_base64(wrong)
+
+
+def test_large_bodies_are_read_and_written_beside_the_loop(
+    client: TestClient, album: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_loop = dict[str, bool]()
+
+    def watch(place: str, name: str) -> None:
+        module = import_module(f"dsal.serve.http.{place}")
+        function = getattr(module, name)
+
+        def watched(*arguments: Any) -> Any:
+            in_loop[name] = asyncio._get_running_loop() is not None
+            return function(*arguments)
+
+        monkeypatch.setattr(module, name, watched)
+
+    for folder in ("first", "second"):
+        for path in sorted((album / folder).iterdir()):
+            client.post("/api/models/m/learn", data={"labels": path.name}, files=files(path))
+    for place, name in (
+        *(("bodies", "_from_json"), ("bodies", "decode_base64"), ("api", "_predictions")),
+        *(("open_inference", "_images"), ("open_inference", "_answer")),
+    ):
+        watch(place, name)
+    image = base64.b64encode(next((album / "first" / "char 0").iterdir()).read_bytes()).decode()
+    for count in (600, 1):
+        assert client.post("/api/models/m/predict", json={"images": [image] * count}).status_code == 200
+        tensors = {"inputs": [tensor(client, shape=[count, 1, 28, 28], data=[0] * count * 28**2)]}
+        assert client.post("/v2/models/m/infer", json=tensors).status_code == 200
+        assert in_loop == dict.fromkeys(in_loop, count == 1)
+        assert len(in_loop) == 5
 
 
 def test_a_form_of_almost_boundaries(client: TestClient) -> None:

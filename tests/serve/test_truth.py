@@ -31,7 +31,7 @@ from dsal.serve.http_errors import Stopped, Unknown
 
 from .conftest import LOCAL, teach
 from .live import Server
-from .test_durability import lesson, served, taught
+from .test_durability import lesson, picture, served, taught
 from .test_limits import same, sums
 
 
@@ -228,6 +228,37 @@ def test_lessons_get_every_fourth_piece_of_work() -> None:
     assert sum(order[:40]) == 10, "all ten are done while predictions wait"
 
 
+def test_a_lesson_beside_many_predictions(settings: dict[str, Any]) -> None:
+    """32 clients keep the queue full; lessons that gave way to every prediction took fifty times as long."""
+    stop, numbers = threading.Event(), iter(range(100))
+
+    def predicts(url: str) -> None:
+        with httpx.Client(timeout=60) as client:
+            while not stop.is_set():
+                client.post(f"{url}/api/models/m/predict", files=[("images", ("x", picture(0)))]).raise_for_status()
+
+    with served(settings) as server, httpx.Client(timeout=30) as client:
+
+        def seconds() -> float:
+            start = time.monotonic()
+            assert lesson(client, server.url, next(numbers)).status_code == 200
+            return time.monotonic() - start
+
+        seconds()
+        alone = sorted(seconds() for _ in range(5))
+        crowd = [threading.Thread(target=predicts, args=(server.url,)) for _ in range(32)]
+        for each in crowd:
+            each.start()
+        time.sleep(1)
+        try:
+            beside = sorted(seconds() for _ in range(5))
+        finally:
+            stop.set()
+            for each in crowd:
+                each.join()
+    assert beside[2] < 6 * alone[2] + 1
+
+
 def test_models_leave_the_memory(client: TestClient, album: Path, settings: dict[str, Any]) -> None:
     for name in "abcd":
         teach(client, album, "char 0", name=name)
@@ -312,7 +343,7 @@ def test_downloads_are_files_of_the_folder(client: TestClient, settings: dict[st
 
 def test_uploads_bring_no_graph(settings: dict[str, Any], album: Path, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
-    from tests.backbones.test_foreign import extractor
+    from tests.backbones.test_foreign import endless, extractor
 
     from dsal.backbones.graphs import onnx_backbone
 
@@ -325,6 +356,11 @@ def test_uploads_bring_no_graph(settings: dict[str, Any], album: Path, tmp_path:
         with TestClient(create_app(Settings(**settings, foreign_backbones=allowed)), base_url=LOCAL) as client:
             answer = client.put("/api/models/x/file", content=data)
             assert (answer.status_code, "--allow-foreign-backbones" in answer.text) == (status, not allowed)
+            arrays, facts = load_tensors(tmp_path / "x.dsal")
+            arrays["backbone.network.graph"] = np.frombuffer(endless().SerializeToString(), np.uint8)
+            save_tensors(tmp_path / "bad.dsal", arrays, facts)  # with the right checksums
+            answer = client.put("/api/models/bad/file", content=(tmp_path / "bad.dsal").read_bytes())
+            assert (answer.status_code, "loops or branches" in answer.text) == (422, allowed)
 
 
 def test_an_upload_has_to_predict(client: TestClient, album: Path, settings: dict[str, Any]) -> None:

@@ -62,35 +62,38 @@ def info(
 
 def check(
     model: Model,
+    save: Annotated[Path | None, option("Where to write the last whole version of a damaged file.")] = None,
 ) -> None:
     """Check every checksum and every invariant of a model file; of a damaged one, say what is whole.
 
-    Nothing is written. The exit code is 0 for a whole file and 1 for a damaged one.
+    The file itself stays as it is. The exit code is 0 for a whole file and 1 for a damaged one.
     """
     from dsal.files.model_schema import IMAGE_MODEL
-    from dsal.files.tensors import damaged_arrays
+    from dsal.files.tensors import damaged_arrays, open_tensors
     from dsal.image_model import ImageModel
+    from dsal.image_model.image_predictor import check_predicts
     from dsal.image_model.sources import plural
+    from dsal.image_model.stored_model import StoredModel
 
     facts, whole, damaged = damaged_arrays(model, IMAGE_MODEL)
     if not damaged:
-        ImageModel.load(model)  # shapes, values, and the fingerprint of the backbone
+        check_predicts(ImageModel.load(model))  # shapes, values, and the fingerprint of the backbone
         say(f"{model} is whole: {len(whole)} arrays, {plural(len(facts['counts']), 'class')}")
         return
     say(f"{model} is damaged: {len(damaged)} of {len(whole) + len(damaged)} arrays are not what was written")
     for part in ("backbone", "classifier", "novelty"):
         bad = [name for name in damaged if name.startswith(f"{part}.")]
         say(f"  the {part}: {f'damaged ({len(bad)} arrays)' if bad else 'whole'}")
-    shared = [name for name in damaged if name.startswith(("backbone.", "classifier.expansion."))]
-    good = [
-        version["change"]
-        for number, version in enumerate(facts["history"])
-        if not shared and not any(name.startswith(f"history.{number}.") for name in damaged)
-    ]
-    if good:
-        say(f"  the version before {good[-1]!r} is whole: it is in the history of the file")
-    else:
-        say("  no earlier version in its history is whole: use a copy of the file")
+    with open_tensors(model, IMAGE_MODEL, truncated=True) as opened:
+        stored = StoredModel.of({**opened.arrays}, opened.facts)
+        change = stored.restore(damaged)
+        if change is None:
+            say("  no earlier version in its history is whole: use a copy of the file")
+        elif save is None:
+            say(f"  the version before {change!r} is whole: write it to another file with --save FILE")
+        else:
+            stored.write(save)
+            say(f"  the version before {change!r} is whole: it is now in {save}")
     raise typer.Exit(1)
 
 

@@ -10,8 +10,9 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from dsal.cli.say import say
+from dsal.cli.say import printable, say
 from dsal.protocol.metrics import MeanStd
 from dsal.protocol.paper_numbers import PaperResult, comparable_results
 
@@ -24,9 +25,16 @@ def show_results(document: dict[str, Any], *, as_json: bool) -> None:
     print_table(results_table(document))
 
 
+class _Plain(Console):
+    """Names may come from files: no markup, and no control character, in any text of a table."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(printable(text), **{**options, "markup": False})
+
+
 def print_table(table: Table) -> None:
     """Print a table to stdout; in a file or pipe, lines are not wrapped."""
-    console = Console(highlight=False)
+    console = _Plain(highlight=False)
     if not console.is_terminal:
         console.width = 160
     console.print(table)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,9 @@ from dsal.image_model.predictor import ACTIVATIONS, LightHead, Predictor, check_
 from dsal.image_model.seen import Seen
 from dsal.image_model.sources import Images, Labelled, labelled_images, unlabelled_images
 
+if TYPE_CHECKING:
+    from dsal.image_model.model import ImageModel
+
 _MIN_WEIGHT = 1e-6  # of an image the model is sure of: k-means needs positive weights
 _CLUSTERS, _ROWS_EACH = 20, 12  # clusters of the first suggestions: 20, or fewer if they would have fewer rows
 _WANTED = ("classifier.main.weights", "classifier.comp.weights", "classifier.expansion.", "novelty.", "usual.", "seen.")
@@ -36,6 +39,14 @@ _WANTED = ("classifier.main.weights", "classifier.comp.weights", "classifier.exp
 def read_facts(path: StrPath) -> dict[str, Any]:
     """Return the metadata of a model file without reading arrays."""
     return load_tensors(path, IMAGE_MODEL, wanted=lambda name: False)[1]
+
+
+def check_predicts(model: ImageModel) -> None:
+    """Raise FileFormatError unless a model answers an image: only then is it known what its numbers do."""
+    try:
+        model.predict(np.zeros((64, 64, 3), np.uint8))
+    except Exception as error:
+        raise FileFormatError(f"this model cannot predict: {error}") from error
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 from dsal.base import __version__
@@ -10,7 +12,7 @@ from dsal.errors import DSALError, FileFormatError
 from dsal.files.atomic import StrPath, keep_backup
 from dsal.files.model_schema import IMAGE_MODEL
 from dsal.files.schema import Mismatch, check_headers
-from dsal.files.tensors import save_tensors
+from dsal.files.tensors import StoredArray, save_tensors
 from dsal.image_model.version import EXPANSION, AnyArray, Timeline, Version, equal, in_memory, part
 
 _STATE = ("classifier.", "novelty.", "usual.", "seen.")
@@ -74,6 +76,28 @@ class StoredModel:
     def redo(self) -> str:
         """Make the last change again that was undone: see :meth:`dsal.image_model.ImageModel.redo`."""
         self.present, self.timeline = self.timeline.redo(self.present)
+        return self.present.change
+
+    def restore(self, damaged: Collection[str]) -> str | None:
+        """Return to the newest earlier version that has none of these arrays, and forget what came after it.
+
+        Keys of changes are forgotten, too: some of them are about changes that are lost.
+
+        Returns:
+            The change before which it was; None if no earlier version is whole. Then nothing was done.
+        """
+
+        def is_whole(version: Version) -> bool:
+            arrays = {**self.fixed, **version.arrays}.values()
+            return not any(isinstance(array, StoredArray) and array.name in damaged for array in arrays)
+
+        history = list(self.timeline.history)
+        while history and not is_whole(history[0]):
+            del history[0]
+        if not history or not history[0].meta:  # nothing had been learned
+            return None
+        self.present, older = history[0], takewhile(is_whole, history[1:])
+        self.timeline, self.notes = Timeline(self.present.id, tuple(older)), {}
         return self.present.change
 
     def write(self, path: StrPath) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
-import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from dsal.backbones import graphs
@@ -21,7 +20,7 @@ from dsal.errors import FileFormatError, InputError
 from dsal.files.atomic import backup_path, file_stamp, flush_to_disk, remove_leftovers
 from dsal.files.lock import model_lock
 from dsal.image_model import ImageModel
-from dsal.image_model.image_predictor import read_facts
+from dsal.image_model.image_predictor import check_predicts, read_facts
 from dsal.serve.engine.change_keys import forget_notes, keep_notes, kept_notes, note_change, outcome_of
 from dsal.serve.engine.extractor import Extractor
 from dsal.serve.engine.names import model_names, model_path
@@ -154,12 +153,7 @@ class Library:
                 422,
                 "the model brings its own ONNX graph, which this server does not run: see --allow-foreign-backbones",
             )
-        model = self._read(upload)
-        card = model.backbone.card
-        try:
-            model.predict(np.zeros((card.size, card.size, 3), np.uint8))
-        except Exception as error:  # nobody can tell what its numbers do before they are used
-            raise FileFormatError(f"this model cannot predict: {error}") from error
+        check_predicts(self._read(upload))
 
     def add(self, name: str, upload: Path) -> None:
         """Move a file that was checked to its name."""

@@ -22,6 +22,7 @@ from dsal.serve.http.bodies import Bodies
 from dsal.serve.http.schemas import Key, SkipBroken
 from dsal.serve.http_errors import Refusal
 
+_BYTES_EACH = 400  # of a prediction as JSON, about
 _HASH = re.compile("[0-9A-Fa-f]{64}")
 
 
@@ -45,7 +46,7 @@ def api_routes(service: Service, bodies: Bodies) -> APIRouter:
         model_path(library.folder, name)
         images, _ = await bodies.images(request)
         found = await service.scores(await service.snapshot(name), images, skip_broken)
-        size = found.scores.probabilities.size * 8
+        size = _BYTES_EACH * len(images) + found.scores.probabilities.size * 8
         text = await bodies.off_loop(size, _predictions, name, len(images), found, top_k, threshold)
         return Response(text, media_type="application/json")
 
