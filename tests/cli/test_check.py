@@ -10,7 +10,7 @@ from dsal.backbones import Backbone
 from dsal.cli.main import app
 from dsal.cli.say import printable
 from dsal.cli.table import print_table
-from dsal.errors import FileFormatError
+from dsal.errors import FileFormatError, InputError
 from dsal.files.model_schema import IMAGE_MODEL
 from dsal.files.tensors import load_tensors, open_tensors, save_tensors
 from dsal.image_model import ImageModel
@@ -72,6 +72,7 @@ def test_the_last_whole_version_is_saved(path: Path, album: Path, tmp_path: Path
     assert saved.predict(album / "test") == before.predict(album / "test")
     assert [version.change for version in saved.history] == [version.change for version in before.history]
     assert run.invoke(app, ["check", str(out)]).exit_code == 0
+    assert isinstance(run.invoke(app, ["check", str(path), "--save", str(path)]).exception, InputError)
     path.write_bytes(whole)
     damage(path, "backbone.feature_mean")
     out.unlink()

@@ -75,6 +75,8 @@ def check(
     from dsal.image_model.sources import plural
     from dsal.image_model.stored_model import StoredModel
 
+    if save is not None and save.exists():
+        raise InputError(f"{save} is there already: choose another name")
     facts, whole, damaged = damaged_arrays(model, IMAGE_MODEL)
     if not damaged:
         check_predicts(ImageModel.load(model))  # shapes, values, and the fingerprint of the backbone
