@@ -1,7 +1,7 @@
 """The paper as the paper did it: its recipe for the backbone, its features, its settings.
 
     dsal pretrain --recipe paper --held-out 0 --no-flip --data-root DATA --out paper.safetensors
-    dsal extract --weights paper.safetensors --data-root DATA --features last --out features.safetensors
+    dsal extract --backbone paper.safetensors --data-root DATA --features last --out features.safetensors
     dsal run --paper --dataset features.safetensors --phases 25 --seeds 0,1,2 --out runs/k25      # and K = 5, 50
     python -m benchmarks.paper_recipe runs/*        # collect them into benchmarks/results/paper-recipe.json
 

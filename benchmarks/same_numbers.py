@@ -220,6 +220,7 @@ CASES: dict[str, Callable[[], Record]] = {
     "methods on features": lambda: methods("features"),
     "methods on images": lambda: methods("images"),
     "run": lambda: run(),
+    "run as the paper, d_B 2048": lambda: run("--paper", "--phases", 5, "--expansion-size", 2048),
     "run on omniglot": lambda: run("--dataset", "omniglot-features"),
     "compare": compare_methods,
 }

@@ -68,7 +68,7 @@ def test_methods_on_features_and_on_images_share_weights_images_and_one_table(ca
     save_backbone(tmp_path / "weights.safetensors", Backbone(card))
     path = tmp_path / "some.toml"
     path.write_text(
-        'dataset = "cifar100"\nweights = "weights.safetensors"\nphases = [2]\ntune = false\n'
+        'dataset = "cifar100"\nbackbone = "weights.safetensors"\nphases = [2]\ntune = false\n'
         'methods = ["ncm", "icarl"]\n'
         "[method]\nepochs = 1\nadapt-epochs = 0\nbatch-size = 50\n[method.icarl]\nexemplars-per-class = 2\n"
     )

@@ -352,7 +352,7 @@ def test_a_read_only_model_is_refused_before_the_work(call: Call, model: Path, a
         ("forget", model, album / "first"),
         ("merge", "no.dsal", "none.dsal", "--out", model),
         ("export", "no.dsal", "--torch", model),
-        ("extract", "--weights", "none", "--out", model),
+        ("extract", "--backbone", "none", "--out", model),
         ("pretrain", "--out", model, "--dataset", "none"),
     ):
         outcome = call(*arguments)

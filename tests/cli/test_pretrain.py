@@ -50,12 +50,12 @@ def test_from_images_to_results(call: Call, root: Path, tmp_path: Path, monkeypa
     assert card.training["command"].startswith("dsal pretrain --dataset cifar10")
     assert f"{card.training['base_test_accuracy']:.2f}%" in trained.out
 
-    extracted = call("extract", *source, "--weights", "w.safetensors", "--out", "f.safetensors")
+    extracted = call("extract", *source, "--backbone", "w.safetensors", "--out", "f.safetensors")
     assert extracted.code == 0, extracted.err
     small = ("--phases", "5", "--expansion-size", "64", "--no-report", "--json")
     from_file = call("run", "--dataset", "f.safetensors", *small)
     assert from_file.code == 0, from_file.err
-    from_images = call("run", *source, "--weights", "w.safetensors", *small)
+    from_images = call("run", *source, "--backbone", "w.safetensors", *small)
     assert from_images.code == 0, from_images.err
     accuracies = [json.loads(run.out)["last_accuracy"]["mean"] for run in (from_file, from_images)]
     assert accuracies[0] == pytest.approx(accuracies[1], abs=1.0)  # the file holds float16

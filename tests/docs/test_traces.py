@@ -115,7 +115,7 @@ def test_lwf_through_compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     )
     save_backbone(tmp_path / "w.safetensors", Backbone(card))
     (tmp_path / "c.toml").write_text(
-        f'dataset = "cifar100"\nweights = "{tmp_path}/w.safetensors"\nphases = [1]\ntune = false\nmethods = ["lwf"]\n'
+        f'dataset = "cifar100"\nbackbone = "{tmp_path}/w.safetensors"\nphases = [1]\ntune = false\nmethods = ["lwf"]\n'
         "[method]\nepochs = 1\nadapt-epochs = 0\nbatch-size = 50\n"
     )
     options = ("--data-root", tmp_path, "--out", tmp_path / "out", "--no-report")

@@ -223,7 +223,7 @@ def test_an_option_the_method_does_not_take_is_refused(setting: Setting) -> None
 def test_unknown_data_sets_are_answered() -> None:
     with pytest.raises(UnknownNameError, match="'omniglot'"):
         prepare(Experiment(dataset="omniglott"), silent)
-    with pytest.raises(InputError, match="weights"):
+    with pytest.raises(InputError, match="give a backbone"):
         prepare(Experiment(dataset="omniglot"), silent)
 
 
@@ -233,7 +233,7 @@ def test_images_go_through_a_backbone(tmp_path: Path, monkeypatch: pytest.Monkey
     experiment = Experiment(
         dataset="cifar10",
         data_root=str(tmp_path),
-        weights=str(write_weights(tmp_path)),
+        backbone=str(write_weights(tmp_path)),
         features="last",
         phases=5,
         options={"expansion_size": 16},

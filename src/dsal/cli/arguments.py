@@ -47,12 +47,12 @@ def seeds_option(help_text: str, default: str, panel: str | None = None) -> Any:
 
 _FOLDER = "Folder with the image data sets."
 _MISSING = "Download the image data set if it is missing."
-_WEIGHTS = "File of weights or name of a backbone, for images."
+_BACKBONE = "Name of a pretrained backbone (docs/backbones.md), or a file of weights; for images."
 _ORDER = "natural, or the seed of a permutation, such as 1993."
 
 DataRoot = Annotated[Path | None, option(_FOLDER)]
 Download = Annotated[bool, flag("--download", _MISSING)]
-Weights = Annotated[str | None, option(_WEIGHTS)]
+BackboneName = Annotated[str | None, option(_BACKBONE)]
 ClassOrder = Annotated[str, option(_ORDER)]
 Device = Annotated[str, option("Where networks run: auto, cpu, cuda, cuda:1, mps.")]
 
@@ -67,7 +67,7 @@ EXPERIMENT: dict[str, Any] = {
     ],
     "data_root": Annotated[Path | None, option(_FOLDER, panel=DATA)],
     "download": Annotated[bool | None, flag("--download", _MISSING, DATA)],
-    "weights": Annotated[str | None, option(_WEIGHTS, panel=DATA)],
+    "backbone": Annotated[str | None, option(_BACKBONE, panel=DATA)],
     "features": Annotated[
         str | None, option("Kind of features: last, stages or blocks.", "the widest available", DATA)
     ],

@@ -191,7 +191,7 @@ def _follow(training: BaseTraining, checkpoint: Path, seconds: float, display: D
 
 
 def extract(
-    weights: Annotated[str, option("File of backbone weights, or the name of a pretrained backbone.")],
+    backbone: Annotated[str, option("Name of a pretrained backbone (docs/backbones.md), or a file of weights.")],
     out: Annotated[
         Path,
         option("One file, or a folder of shards for data sets larger than memory.", metavar="FILE.safetensors|FOLDER"),
@@ -229,15 +229,15 @@ def extract(
     if sharded and out.is_file():
         raise InputError(f"{out} is a file; --out takes a folder for shards, or a name that ends in .safetensors")
     display, team = Display(), current_team()
-    backbone = open_backbone(weights).to(choose_device(device))
+    network = open_backbone(backbone).to(choose_device(device))
     with display.preparation() as progress:
         with team.leader_first():
             data = load_dataset(dataset, data_root, download, partial(progress, f"fetching {dataset}"))
         report = partial(progress, "features")
         if sharded:
-            made = extract_shards(backbone, data, out, features=features, progress=report, team=team)
+            made = extract_shards(network, data, out, features=features, progress=report, team=team)
         else:
-            made = extract_dataset(backbone, data, features=features, name=out.stem, progress=report, team=team)
+            made = extract_dataset(network, data, features=features, name=out.stem, progress=report, team=team)
     if not team.leads:
         return
     if not sharded:

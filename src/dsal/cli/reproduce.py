@@ -25,7 +25,7 @@ class _Images:
     data: DataSet
     dataset: str
     data_root: Path | None
-    weights: str | None
+    backbone: str | None
     recipe: str
     epochs: int | None
     size: int
@@ -56,7 +56,7 @@ def reproduce(
     expansion_size: Annotated[int | None, option("d_B.", "8192; 16384 for ImageNet, as in the paper")] = None,
     seeds: Annotated[str | None, seeds_option("Seeds of the projection.", "0,1,2")] = None,
     quick: Annotated[bool, flag("--quick", "A tiny version of everything, to see it work.")] = False,
-    weights: Annotated[
+    backbone: Annotated[
         str | None,
         option("From images: backbone to use instead of training one.", panel="From images"),
     ] = None,
@@ -89,7 +89,7 @@ def reproduce(
     images: _Images | None = None
     if holds_images(dataset):
         data = load_dataset(dataset, data_root)
-        images = _Images(data, dataset, data_root, weights, recipe, epochs, size, features)
+        images = _Images(data, dataset, data_root, backbone, recipe, epochs, size, features)
         options = {**paper_options(data.name, len(data.class_names)), "dataset": str(out / FEATURES)}
         if quick:
             options = {**options, **_fewer(options)}
@@ -131,12 +131,11 @@ def _features(images: _Images, out: Path) -> None:
 
     source: dict[str, Any] = {"dataset": images.dataset, "data_root": images.data_root}
     trained = out / WEIGHTS
-    if images.weights is None and not trained.exists():
+    if images.backbone is None and not trained.exists():
         own: dict[str, Any] = {"recipe": images.recipe, "epochs": images.epochs, "size": images.size, "flip": False}
         pretrain(out=trained, **source, **own, resume=trained.with_name(trained.name + ".checkpoint").exists())
     if not is_sharded(out / FEATURES):
-        weights = images.weights or str(trained)
-        extract(weights=weights, out=out / FEATURES, **source, features=images.features)
+        extract(backbone=images.backbone or str(trained), out=out / FEATURES, **source, features=images.features)
 
 
 def _forecast(what: list[str], plan: Plan, images: _Images | None, display: Display) -> None:
@@ -158,14 +157,14 @@ def _forecast(what: list[str], plan: Plan, images: _Images | None, display: Disp
     costs: list[Cost] = []
     if images is not None:
         data, device, recipe = images.data, choose_device(), RECIPES.get(images.recipe)
-        if images.weights is None:
+        if images.backbone is None:
             display.note("measuring base training")
             scenario = Scenario.deal(len(data.class_names), phases=plan.phases[0])
             recipe = recipe if images.epochs is None else replace(recipe, epochs=images.epochs)
             cost, backbone = pretraining_cost(data.at(images.size, 3), scenario, recipe, "resnet18", device, None)
             costs.append(cost)
         else:
-            backbone = open_backbone(images.weights).to(device)
+            backbone = open_backbone(images.backbone).to(device)
         display.note("measuring the extraction of features")
         costs.append(extraction_cost(data, backbone, images.features))
         labels = data.train.labels.numpy(), data.test.labels.numpy()

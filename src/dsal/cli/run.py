@@ -13,9 +13,9 @@ from dsal.cli.arguments import (
     METHOD,
     RARE,
     RUNNING,
+    BackboneName,
     ClassOrder,
     DataRoot,
-    Weights,
     flag,
     given,
     option,
@@ -139,7 +139,7 @@ def tune(
         str, option("Embedded features, a file of features, or an image data set.")
     ] = "cifar100-features",
     data_root: DataRoot = None,
-    weights: Weights = None,
+    backbone: BackboneName = None,
     phases: Annotated[int, option("K, the number of phases after the base phase.")] = 25,
     base_classes: Annotated[int | None, option("Number of classes in the base phase.", "half of them")] = None,
     class_order: ClassOrder = "natural",
@@ -163,7 +163,7 @@ def tune(
     experiment = Experiment(
         dataset=dataset,
         data_root=None if data_root is None else str(data_root),
-        weights=weights,
+        backbone=backbone,
         phases=phases,
         base_classes=base_classes,
         class_order=class_order,

@@ -40,9 +40,9 @@ class Experiment:
             ``dsal extract``, features made elsewhere (``dsal.data.features.tables``), or an image data set.
         data_root: folder with the image data sets.
         download: download an image data set that is missing.
-        weights: backbone for images: a file of weights, or a name of ``dsal.backbones.pretrained``.
+        backbone: for images: a name of ``dsal.backbones.pretrained``, or a file of weights.
         features: kind of features, ``last``, ``stages`` or ``blocks`` (``dsal.backbones.pooling``); None for the
-            widest that the data set or the weights offer.
+            widest that the data set or the backbone offers.
         method: name of the method.
         options: of the method, by the names of its constructor's arguments, checked against its type hints; the method
             has defaults for the others.
@@ -58,7 +58,7 @@ class Experiment:
     dataset: str = "cifar100-features"
     data_root: str | None = None
     download: bool = False
-    weights: str | None = None
+    backbone: str | None = None
     features: str | None = None
     method: str = "ds-al"
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -178,7 +178,7 @@ def prepare(experiment: Experiment, progress: OnPreparing, team: Team = ALONE) -
     method = experiment.build_method(experiment.seeds[0])  # report a wrong value before anything is loaded
     if not holds_images(experiment.dataset):
         return settle(experiment, _load_features(experiment), method=method)
-    backbone = _open_weights(experiment)
+    backbone = _open_backbone(experiment)
     if METHODS.get(experiment.method).inputs == "images":
         images = _load_images(experiment, progress, team)
         if backbone is not None:
@@ -186,7 +186,7 @@ def prepare(experiment: Experiment, progress: OnPreparing, team: Team = ALONE) -
         return settle(experiment, images, backbone, method)
     if backbone is None:
         raise InputError(
-            f"{experiment.dataset!r} is an image data set: give the weights of a backbone, "
+            f"{experiment.dataset!r} is an image data set: give a backbone, "
             f"or use a set of features: {_listed(feature_set_names())}"
         )
     images, report = _load_images(experiment, progress, team), partial(progress, "features")
@@ -215,7 +215,7 @@ def settle(
     )
     if experiment.shots is not None:
         data = data.keep(_few_shot(data.train.labels.numpy(), scenario, experiment.shots))
-    source = ("dataset", "data_root", "weights", "features", "method", "phases")
+    source = ("dataset", "data_root", "backbone", "features", "method", "phases")
     given = {**{name: getattr(experiment, name) for name in source}, "features": kind}
     config = {
         **{name: value for name, value in given.items() if value is not None},
@@ -243,21 +243,21 @@ def _few_shot(labels: NDArray[np.int64], scenario: Scenario, shots: int) -> Tens
 
 
 def _load_features(experiment: Experiment) -> FeatureSet:
-    if experiment.weights is not None:
+    if experiment.backbone is not None:
         raise InputError(
-            f"{experiment.dataset!r} is a set of features and takes no weights. "
+            f"{experiment.dataset!r} is a set of features and takes no backbone. "
             f"Image data sets: {_listed(DATASETS.names())}"
         )
     return load_features(experiment.dataset, experiment.features)
 
 
-def _open_weights(experiment: Experiment) -> Backbone | None:
+def _open_backbone(experiment: Experiment) -> Backbone | None:
     from dsal.backbones.pretrained import open_backbone
     from dsal.training import choose_device
 
-    if experiment.weights is None:
+    if experiment.backbone is None:
         return None
-    return open_backbone(experiment.weights).to(choose_device())
+    return open_backbone(experiment.backbone).to(choose_device())
 
 
 def _load_images(experiment: Experiment, progress: OnPreparing, team: Team) -> DataSet:
