@@ -34,7 +34,7 @@ from dsal.analytic.learner import Learner
 from dsal.analytic.parallel import CHUNK_BYTES
 from dsal.analytic.rows import PhaseRows, from_arrays
 from dsal.data import FeatureSet, load_features
-from dsal.distributed import ALONE, Team, joined
+from dsal.distributed import ALONE, Team, join_processes
 from dsal.linalg.backend import Lapack
 
 SETTINGS = ((1, 1), (1, 2), (2, 1))  # processes, threads per process
@@ -109,7 +109,7 @@ def measure_rates(data: FeatureSet, size: int, base: np.ndarray, team: Team) -> 
 
 def job(size: int, rows: int, repeats: int) -> None:
     """Run the measurements on every rank; rank 0 prints the results as JSON."""
-    with joined() as team:
+    with join_processes() as team:
         data = load_features("cifar100-features")
         base = np.flatnonzero(data.train_y < 50)[:: max(25_000 // rows, 1)][:rows]
         later = np.flatnonzero((data.train_y >= 50) & (data.train_y < 60))[: max(rows // 5, 1)]

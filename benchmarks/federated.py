@@ -20,7 +20,7 @@ from dsal import DSALClassifier
 from dsal.data import load_features
 from dsal.errors import DSALError
 from dsal.integrations.federation import (
-    Part,
+    ClientSums,
     agreed,
     facts_of,
     model_of,
@@ -67,7 +67,7 @@ def measure(size: int) -> list[dict[str, Any]]:
         public = [key for _, key in keys]
         parts = [masked(one, private, public, bits) for one, (private, _) in zip(sums, keys, strict=True)]
         total = model_of(part_of_sums(unmasked(parts, bits), facts, options), options)
-        return total, Part(dict(parts[0]), {}).bytes
+        return total, ClientSums(dict(parts[0]), {}).bytes
 
     ways = {name: lambda how=how: plain(**how) for name, how in PLAIN.items()}
     ways |= {name: lambda bits=bits: hidden(bits) for name, bits in MASKED.items()}

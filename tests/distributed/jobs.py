@@ -21,7 +21,7 @@ from dsal.backbones.extraction import extract_dataset
 from dsal.data import FileData, Scenario, load_dataset
 from dsal.data.features.feature_set import FeatureSet, read_features
 from dsal.data.sets.class_folders import list_classes
-from dsal.distributed import ALONE, Team, joined
+from dsal.distributed import ALONE, Team, join_processes
 from dsal.files.tensors import save_tensors
 from dsal.image_model import ImageModel
 from dsal.methods import METHODS
@@ -188,7 +188,7 @@ def communicating() -> int:
 
 
 if __name__ == "__main__":
-    with joined() as joined_team:
+    with join_processes() as joined_team:
         globals()[sys.argv[1]](joined_team, *sys.argv[2:])
     if communicating():
         sys.exit("Gloo's threads are left; now and then they abort the process at its exit")

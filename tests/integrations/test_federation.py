@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 from dsal import DSALClassifier
 from dsal.errors import FileFormatError, InputError
 from dsal.integrations.federation import (
-    Part,
+    ClientSums,
     agreed,
     facts_of,
     model_of,
@@ -37,9 +37,11 @@ def clients(number: int) -> list[tuple[NDArray[Any], NDArray[Any]]]:
     return [(X[rows], Y[rows]) for rows in np.array_split(keys, number)]
 
 
-def sent(part: Part) -> Part:
+def sent(part: ClientSums) -> ClientSums:
     """What arrives of it."""
-    return Part({name: np.array(array) for name, array in part.arrays.items()}, json.loads(json.dumps(part.facts)))
+    return ClientSums(
+        {name: np.array(array) for name, array in part.arrays.items()}, json.loads(json.dumps(part.facts))
+    )
 
 
 @pytest.mark.parametrize("number", [1, 3, 20])
@@ -112,7 +114,7 @@ def test_few_rows_need_few_numbers() -> None:
     assert 1.0 < coarse.facts["error"] <= 100.0
     for name, wrong in (("main.order", np.zeros(400)), ("main.rows", short[0].arrays["main.rows"][1:])):
         with pytest.raises(FileFormatError, match="not those of a factor"):
-            model_of(Part({**short[0].arrays, name: wrong}, short[0].facts), options)
+            model_of(ClientSums({**short[0].arrays, name: wrong}, short[0].facts), options)
 
 
 @pytest.mark.parametrize("compensation", [None, 0.6])
@@ -186,7 +188,7 @@ def test_wrong_residues_are_refused() -> None:
     good = residue_part(options, X, Y, model.coef_main_, model.classes_.tolist(), first=True)
     for arrays in ({}, {**good.arrays, "comp.factor": good.arrays["comp.factor"][1:]}):
         with pytest.raises(FileFormatError, match="a client"):
-            with_residues(model, [Part(dict(arrays), good.facts)], options)
+            with_residues(model, [ClientSums(dict(arrays), good.facts)], options)
     with pytest.raises(InputError, match="no client"):
         with_residues(model, [], options)
 

@@ -53,9 +53,9 @@ def in_processes(command: Callable[P, None], *, many: bool) -> Callable[P, None]
             return
         if not many:
             raise InputError(f"dsal {command.__name__} runs in one process: start it without torchrun")
-        from dsal.distributed import joined
+        from dsal.distributed import join_processes
 
-        with joined() as team:
+        with join_processes() as team:
             _joined.append(team)
             try:
                 command(*args, **kwargs)

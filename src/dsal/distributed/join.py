@@ -42,7 +42,7 @@ _DONE = "done\n"
 
 
 @contextmanager
-def joined() -> Iterator[Team]:
+def join_processes() -> Iterator[Team]:
     """Join all processes that ``torchrun`` has started; yield :data:`ALONE` with one process or without ``torchrun``.
 
     If a rank dies or fails in the block, all others end within seconds, with exit code 1 and an error that names it.

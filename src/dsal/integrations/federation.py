@@ -43,7 +43,7 @@ _ROUNDED = ("factor", "rows", "targets")  # what float32 halves
 
 
 @dataclass(frozen=True)
-class Part:
+class ClientSums:
     """What one client sends: sums over its rows, by name, and JSON facts; never a row."""
 
     arrays: dict[str, NDArray[Any]]
@@ -62,7 +62,7 @@ def request(model: DSALClassifier) -> dict[str, Any]:
     return {name: value for name, value in model.get_params(deep=False).items() if name != "device"}
 
 
-def part_of(model: DSALClassifier, dtype: str = "float64", tolerance: float = 0.0) -> Part:
+def part_of(model: DSALClassifier, dtype: str = "float64", tolerance: float = 0.0) -> ClientSums:
     """Return the sums of a fitted client.
 
     Args:
@@ -81,7 +81,7 @@ def part_of(model: DSALClassifier, dtype: str = "float64", tolerance: float = 0.
             del sent[f"{name}.factor"]
             sent[f"{name}.rows"], sent[f"{name}.order"], error = _truncated(ridge, tolerance)
             facts["error"] = max(facts["error"], error)
-    return Part(_rounded(sent, dtype), facts)
+    return ClientSums(_rounded(sent, dtype), facts)
 
 
 def sums_of(model: DSALClassifier, classes: Sequence[Any]) -> dict[str, NDArray[np.float64]]:
@@ -130,7 +130,9 @@ def agreed(told: Mapping[str, Mapping[str, Any]], options: Mapping[str, Any]) ->
     }, set(told) - set(able)
 
 
-def part_of_sums(sums: Mapping[str, NDArray[np.float64]], facts: Mapping[str, Any], options: Mapping[str, Any]) -> Part:
+def part_of_sums(
+    sums: Mapping[str, NDArray[np.float64]], facts: Mapping[str, Any], options: Mapping[str, Any]
+) -> ClientSums:
     """Return what one client with the rows of all would send, from what :func:`sums_of` returned, added up."""
     model, arrays = DSALClassifier(**options), dict(sums)
     backend, size = backend_for(model.device), model.expansion_size
@@ -140,10 +142,10 @@ def part_of_sums(sums: Mapping[str, NDArray[np.float64]], facts: Mapping[str, An
             with ridge.as_gram() as gram:
                 gram.add_(backend.unpack(arrays.pop(f"{name}.gram"), size))
             arrays[f"{name}.factor"] = backend.pack(ridge.square)
-    return Part(arrays, dict(facts))
+    return ClientSums(arrays, dict(facts))
 
 
-def model_of(part: Part, options: Mapping[str, Any]) -> DSALClassifier:
+def model_of(part: ClientSums, options: Mapping[str, Any]) -> DSALClassifier:
     """Return the model whose sums a client sent, checked like a file from a stranger."""
     model = DSALClassifier(**options)
     arrays = {name: np.asarray(array, dtype=np.float64) for name, array in part.arrays.items()}
@@ -200,7 +202,7 @@ def blank(model: DSALClassifier, features: int, compensated: bool) -> Learner:
 def residue_part(
     options: Mapping[str, Any], X: Any, y: Any, weights: NDArray[Any], classes: Sequence[Any], first: bool,
     dtype: str = "float64",
-) -> Part:  # fmt: skip
+) -> ClientSums:  # fmt: skip
     """Return the sums of a client's compensation stream, eqs. (13)-(18).
 
     Args:
@@ -226,10 +228,10 @@ def residue_part(
     ridge.grow(len(classes))
     phase = PhaseRows(from_arrays(x, columns, backend.device), len(x), kept, len(classes))
     ridge.update(learner.residue_blocks(phase, stream, kept, w), len(x), kept)
-    return Part(_rounded(flat({"comp": pack_ridge(ridge)}), dtype), {"gamma": float(gamma)})
+    return ClientSums(_rounded(flat({"comp": pack_ridge(ridge)}), dtype), {"gamma": float(gamma)})
 
 
-def with_residues(model: DSALClassifier, parts: Sequence[Part], options: Mapping[str, Any]) -> DSALClassifier:
+def with_residues(model: DSALClassifier, parts: Sequence[ClientSums], options: Mapping[str, Any]) -> DSALClassifier:
     """Return a model whose main stream is that of ``model`` and whose compensation stream adds up the ``parts``."""
     total: Ridge | None = None
     backend, (arrays, meta) = model._learner.backend, classifier_files.pack(model, learning=True)

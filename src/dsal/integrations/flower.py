@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dsal.classifier import DSALClassifier
 from dsal.errors import DSALError, InputError
 from dsal.integrations.federation import (
-    Part,
+    ClientSums,
     agreed,
     facts_of,
     model_of,
@@ -79,11 +79,11 @@ def client_app(load: Load) -> Any:
         elif step == "keys":
             private, public = new_keys()
             context.state["dsal"] = flwr.ConfigRecord({"private": private})
-            part = Part({}, {**facts_of(options, X, y), "key": public.hex()})
+            part = ClientSums({}, {**facts_of(options, X, y), "key": public.hex()})
         else:
             sums = sums_of(DSALClassifier(**options).fit(X, y), ask["classes"])
             keys = [bytes.fromhex(key) for key in ask["keys"]]
-            part = Part(masked(sums, context.state["dsal"]["private"], keys, ask["bits"]), {})
+            part = ClientSums(masked(sums, context.state["dsal"]["private"], keys, ask["bits"]), {})
         facts = {"client": str(context.node_config.get("partition-id", context.node_id)), "facts": part.facts}
         return flwr.Message(_content(flwr, facts, part.arrays), reply_to=message)
 
@@ -126,7 +126,7 @@ def federate(
 class _Answers:
     """The first answer of every client, and the node that it came from."""
 
-    parts: dict[str, Part] = field(default_factory=dict)
+    parts: dict[str, ClientSums] = field(default_factory=dict)
     nodes: dict[str, int] = field(default_factory=dict)
 
 
@@ -239,7 +239,7 @@ class _Server:
             return
         try:
             told = json.loads(reply.content["dsal"]["json"])
-            part = Part({name: array.numpy() for name, array in reply.content["arrays"].items()}, told["facts"])
+            part = ClientSums({name: array.numpy() for name, array in reply.content["arrays"].items()}, told["facts"])
             name = str(told["client"])
         except (KeyError, TypeError, ValueError) as error:
             self.found.left_out[str(node)] = f"its answer cannot be read: {error}"
