@@ -2,6 +2,8 @@
 
 import shutil
 import sys
+from collections import Counter
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +67,12 @@ def test_counts_leave_one_out_answers(backbone: Backbone, album: Path, tmp_path:
     assert set(model.left_out) == {"char 37", "char 74"}
     assert sum(sum(row.values()) for row in model.left_out.values()) == lesson.images == 30
     assert right == round(30 * lesson.loo_accuracy)
+    x, y = np.random.default_rng(0).normal(size=(20, 112)).astype(np.float32), np.array(["x", "y"] * 10)
+    before = deepcopy(model.left_out)
+    wrong = Counter((y[row], answer) for row, answer in model.learn_features(x, y).mistaken)
+    assert wrong
+    pairs = {(label, answer) for label in model.left_out for answer in model.left_out[label] if answer != label}
+    assert wrong == {pair: model.left_out[pair[0]][pair[1]] for pair in pairs if pair[0] not in before}
     model.notes["lessons"] = {"key": 1}
     model.save(tmp_path / "m.dsal")
     again = ImageModel.load(tmp_path / "m.dsal")

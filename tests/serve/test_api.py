@@ -3,6 +3,7 @@
 import base64
 import math
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -26,7 +27,8 @@ def test_teach_predict_correct(client: TestClient, album: Path, settings: dict[s
     assert client.get("/api/models").json()["models"] == []
     first = teach(client, album, "char 0").json()
     assert (first["images"], first["new_classes"], first["loo_accuracy"]) == (15, ["char 0"], None)
-    assert teach(client, album, "char 37", "char 74").status_code == 200
+    assert first["mistaken"] == []
+    lessons = {label: teach(client, album, label).json() for label in ("char 37", "char 74")}
     model = on_disk(settings)
     assert model.counts == {"char 0": 15, "char 37": 15, "char 74": 15}
 
@@ -43,6 +45,8 @@ def test_teach_predict_correct(client: TestClient, album: Path, settings: dict[s
     assert info["classes"] == model.counts
     assert {row["label"] for row in info["left_out"]} == {"char 37", "char 74"}
     assert sum(row["images"] - row["right"] for row in info["left_out"]) == sum(p["images"] for p in info["confused"])
+    wrong = Counter((label, one["label"]) for label, lesson in lessons.items() for one in lesson["mistaken"])
+    assert wrong == {(pair["label"], pair["taken_for"]): pair["images"] for pair in info["confused"]}
 
     assert client.post("/api/models/m/rename", json={"old": "char 0", "new": "<b>zero</b>"}).status_code == 200
     assert client.post("/api/models/m/drop", json={"label": "char 37"}).status_code == 200

@@ -41,6 +41,7 @@ class Learned(NamedTuple):
     new_classes: tuple[str, ...]
     known_classes: tuple[str, ...]
     loo_accuracy: float
+    mistaken: tuple[tuple[int, str], ...]  # row, and the class that it was mistaken for when it was left out
 
 
 class LearnedState:
@@ -93,7 +94,9 @@ class LearnedState:
         self.seen = self.seen.plus(keys, y.tolist())
         judged = (self.statistics.counts > 1.5)[columns] & (len(self.classes) > 1)
         accuracy = float((answers == columns)[judged].mean()) if judged.any() else float("nan")
-        return Learned(tuple(new), tuple(sorted(labels & set(known))), accuracy)
+        wrong = np.flatnonzero(answers != columns) if len(self.classes) > 1 else ()
+        mistaken = sorted((int(picked[at]), self.classes[answers[at]]) for at in wrong)
+        return Learned(tuple(new), tuple(sorted(labels & set(known))), accuracy, tuple(mistaken))
 
     def forget(self, x: Single, y: NDArray[Any], keys: Keys) -> None:
         """Forget features (n, d) that were learned with labels (n,) and content keys (n).

@@ -197,7 +197,8 @@ class ImageModel:
         """
         with self._change(f"learned {plural(len(y), 'image')} of {listed(sorted(set(y.tolist())))}"):
             learned = self._learned.learn(x, y, [None] * len(y) if keys is None else keys)
-        return Lesson(len(y), learned.new_classes, learned.known_classes, (), learned.loo_accuracy)
+        new, known, accuracy, mistaken = learned
+        return Lesson(len(y), new, known, (), accuracy, mistaken=mistaken)
 
     def predict(
         self,

@@ -30,6 +30,8 @@ class Lesson:
             been learned; NaN with a single class, or if no class has a second image.
         repeated: number of images skipped because the same content was learned before.
         duplicates: number of images skipped because the same content occurs earlier in the lesson.
+        mistaken: images of :meth:`ImageModel.learn_features` counted as wrong in :attr:`ImageModel.left_out`: (row,
+            predicted class).
         moved: images skipped because the same content was learned under another label: (image, new label,
             old label). :meth:`ImageModel.relabel` corrects them.
     """
@@ -42,6 +44,7 @@ class Lesson:
     repeated: int = 0
     duplicates: int = 0
     moved: tuple[tuple[str, str, str], ...] = ()
+    mistaken: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -230,13 +230,15 @@ class Service:
             learned_as = [{"image": rows[i] + 1, "label": label} for i, label in moved]
             skipped = {"seen_before": len(rows) - len(new), "learned_as": learned_as, "broken": unread}
             if not new:
-                raise Unchanged({"images": 0, "new_classes": [], "known_classes": [], "loo_accuracy": None, **skipped})
+                nothing: Outcome = {"new_classes": [], "known_classes": [], "loo_accuracy": None, "mistaken": []}
+                raise Unchanged({"images": 0, **nothing, **skipped})
             taught = model.learn_features(features[new], np.array(given)[new], [given_keys[i] for i in new])
             return {
                 "images": taught.images,
                 "new_classes": list(taught.new_classes),
                 "known_classes": list(taught.known_classes),
                 "loo_accuracy": None if math.isnan(taught.loo_accuracy) else taught.loo_accuracy,
+                "mistaken": [{"image": rows[new[i]] + 1, "label": label} for i, label in taught.mistaken],
                 **skipped,
                 "seconds": round(time.monotonic() - lesson.started, 3),
             }

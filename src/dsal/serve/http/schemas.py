@@ -81,6 +81,13 @@ class Suggestions(BaseModel):
     broken: list[str]
 
 
+class MistakenFor(BaseModel):
+    """An image, by its number from 1 on, and the class that the model would have taken it for without learning it."""
+
+    image: int
+    label: str
+
+
 class LessonOutcome(BaseModel):
     """A lesson that is on disk; ``learned_as`` are images that were skipped because another class has them."""
 
@@ -91,6 +98,7 @@ class LessonOutcome(BaseModel):
     known_classes: list[str]
     broken: list[str]
     loo_accuracy: float | None
+    mistaken: list[MistakenFor] = []
     seconds: float
     repeated: bool = False
 

@@ -4,7 +4,7 @@ import { wrongName } from "./choice.js";
 import { ask, menu, toast } from "./dialog.js";
 import { h, icon, plural } from "./dom.js";
 import { chosen, dropped } from "./files.js";
-import { openPicture } from "./picture.js";
+import { thumb } from "./picture.js";
 import { recorder } from "./recorder.js";
 
 const SHOWN = 18;
@@ -77,13 +77,6 @@ export function classCard(project, label, hue) {
   });
   return card;
 }
-
-const thumb = (project, label, picture) =>
-  h(
-    "button",
-    { class: "thumb", title: picture.name, "aria-label": `${picture.name}, ${label}`, onclick: () => openPicture(project, label, picture) },
-    picture.thumb ? h("img", { src: picture.thumb, alt: "" }) : icon("image"),
-  );
 
 function more(project, label, rest) {
   const all = () => {

@@ -4,6 +4,7 @@ import { predict } from "./api.js";
 import { activity, toast } from "./dialog.js";
 import { bytes, h, icon, percent, plural, show } from "./dom.js";
 import { chosen, dropped, folderOf, prepare } from "./files.js";
+import { thumb } from "./picture.js";
 import { testResult } from "./tested.js";
 
 const AT_ONCE = 8;
@@ -19,7 +20,7 @@ export function insightPanel(project) {
     show(
       panel,
       h("h2", {}, "How well does it work?"),
-      h("div", { class: "columns" }, leftOut(facts), test),
+      h("div", { class: "columns" }, leftOut(project, facts), test),
       h("p", { class: "quiet" }, `${size} · ${facts.backbone} with ${facts.expansion_size.toLocaleString("en")} random features · ${stepsOf(facts)}`),
     );
   };
@@ -31,7 +32,7 @@ function stepsOf({ undo, redo, history_bytes: size }) {
   return steps ? `${plural(steps, "step")} can be undone or redone, which takes ${bytes(size)}` : "nothing can be undone";
 }
 
-function leftOut(facts) {
+function leftOut(project, facts) {
   const order = Object.keys(facts.classes);
   const rows = [...facts.left_out].sort((a, b) => order.indexOf(a.label) - order.indexOf(b.label));
   if (!rows.length) {
@@ -52,7 +53,7 @@ function leftOut(facts) {
     h("p", { class: "quiet" }, "Each image was tested when it was taught, as if it had not been learned. No image is kept for this."),
     table(rows.map((row) => [row.label, row.right, row.images])),
     facts.confused.length > 0 && h("h4", {}, "Most often confused"),
-    pairs(facts.confused.map((pair) => [pair.label, pair.taken_for, pair.images])),
+    pairs(project, facts.confused),
   );
 }
 
@@ -73,14 +74,17 @@ export const table = (rows) =>
     }),
   );
 
-const pairs = (rows) =>
-  h(
-    "ul",
-    { class: "pairs" },
-    rows.slice(0, 5).map(([label, answer, images]) =>
-      h("li", {}, h("strong", {}, label), " mistaken for ", h("strong", {}, answer), h("span", { class: "quiet" }, ` ${images} ×`)),
-    ),
-  );
+/** The classes that are confused most often; those with pictures of this sitting show them. */
+function pairs(project, confused) {
+  const shown = h("div", { class: "thumbs", "aria-live": "polite" });
+  const open = (label, pictures) => show(shown, pictures.map((picture) => thumb(project, label, picture)));
+  const row = ({ label, taken_for: answer, images }) => {
+    const pictures = (project.sitting.pictures.get(label) ?? []).filter(({ mistaken }) => mistaken === answer);
+    const see = h("button", { class: "plain", "aria-label": `Show ${label} mistaken for ${answer}`, onclick: () => open(label, pictures) }, "Show");
+    return h("li", {}, h("strong", {}, label), " mistaken for ", h("strong", {}, answer), h("span", { class: "quiet" }, ` ${images} ×`), pictures.length > 0 && see);
+  };
+  return [h("ul", { class: "pairs" }, confused.slice(0, 5).map(row)), shown];
+}
 
 function heldOut(project) {
   const result = h("div", { class: "result" });

@@ -1,4 +1,4 @@
-// A picture of this sitting: shown large, moved to another class, or forgotten.
+// A picture of this sitting: shown small or large, moved to another class, or forgotten.
 
 import { classChoice } from "./choice.js";
 import { confirm, sheet } from "./dialog.js";
@@ -32,3 +32,11 @@ export function openPicture(project, label, picture) {
     () => URL.revokeObjectURL(url),
   );
 }
+
+/** A small picture, which opens. */
+export const thumb = (project, label, picture) =>
+  h(
+    "button",
+    { class: "thumb", title: picture.name, "aria-label": `${picture.name}, ${label}`, onclick: () => openPicture(project, label, picture) },
+    picture.thumb ? h("img", { src: picture.thumb, alt: "" }) : icon("image"),
+  );

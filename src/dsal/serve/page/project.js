@@ -8,14 +8,14 @@ import { chosen, dropped, folderOf } from "./files.js";
 import { inboxPanel } from "./inbox.js";
 import { insightPanel } from "./insight.js";
 import { livePanel } from "./live.js";
-import { add, isStarted, keepDrafts, leave, moveClass, redone, remember, sittingOf, take, undone } from "./sitting.js";
+import { add, forgetPast, isStarted, leave, moveClass, redone, remember, save as saveSitting, sittingOf, take, undone } from "./sitting.js";
 import { parts, teach } from "./teach.js";
 
 const FOLLOW = 1000; // milliseconds between looks at the model's version
 const FOLD = 20; // from so many classes on, cards are folded and can be searched
 
 export async function projectScreen(name, main, head) {
-  const sitting = sittingOf(name);
+  const sitting = await sittingOf(name);
   let facts = null;
   let lessons = 0; // and other changes in progress
   let gone = false; // whether another screen is shown
@@ -67,8 +67,7 @@ export async function projectScreen(name, main, head) {
         () => api.forget(name, facts.version, [{ blob }]),
         () => {
           take(sitting, [blob]);
-          sitting.past = []; // the model has no earlier versions any more
-          sitting.future = [];
+          forgetPast(sitting); // the model has no earlier versions any more
         },
         "Forgotten",
       ),
@@ -193,7 +192,7 @@ export async function projectScreen(name, main, head) {
   function draw() {
     const focused = focus();
     drawHead();
-    keepDrafts(name, facts && !sitting.drafts.length ? null : sitting.drafts);
+    saveSitting(name, sitting, facts !== null);
     search.hidden = all().length < FOLD;
     const wanted = search.value.trim().toLowerCase();
     const kept = [...all().entries()].filter(([, label]) => search.hidden || label.toLowerCase().includes(wanted));

@@ -99,10 +99,11 @@ export function* parts(items) {
 }
 
 /** Keep the pictures of a lesson, except those that belong to another class or cannot be read. */
-function keep(sitting, part, { learned_as: elsewhere, broken }) {
+function keep(sitting, part, { learned_as: elsewhere, broken, mistaken }) {
   remember(sitting);
+  const answers = new Map(mistaken.map(({ image, label }) => [image, label]));
   const not = new Set([...elsewhere.map(({ image }) => image), ...broken.map((text) => Number(NUMBER.exec(text)?.[1]))]);
-  part.forEach(({ label, ...picture }, index) => not.has(index + 1) || add(sitting, label, [picture]));
+  part.forEach(({ label, ...picture }, index) => not.has(index + 1) || add(sitting, label, [{ ...picture, mistaken: answers.get(index + 1) ?? null }]));
 }
 
 /** The server numbers the images of a request; people know their files. */
