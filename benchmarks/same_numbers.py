@@ -10,13 +10,13 @@ left out. ``--only NAME`` records some cases; ``--full`` adds those of many minu
 machine, with the same number of BLAS threads.
 
 The arrangement in rooms (0.3.0) against the commit before it, 9725300, on an AMD EPYC, one BLAS thread. Compared at
-2467c20, all equal: ``--paper --phases 5`` on all rows at d_B 2048 (288 numbers), the run on omniglot (3,554), the
+1b006fa, all equal: ``--paper --phases 5`` on all rows at d_B 2048 (288 numbers), the run on omniglot (3,554), the
 comparison of all methods on features, tuned (1,520), what these methods learn in three phases (393). Of the classifier
-(42) all but calibration and probabilities, which bb9490e changed; at the commit before that one all 42 are equal, and
-from there on as well. Of a model from folders 414 of 420 arrays; the others are that calibration and the reference of
-novelty, changed on purpose; labels are equal. Compared earlier: the default run (508, equal) and one phase of the network
-methods, 13 of 21 equal. The other eight were changed on purpose, see CHANGELOG.md. ``--paper --phases 5`` at its own
-d_B 8192 was compared on every tenth row only (288, equal).
+(42) all but calibration and probabilities, which bb9490e changed: at the commit before that one all 42 equal the old
+ones, and at bb9490e today's. Of a model from folders 414 of 420 arrays; the others are that calibration and the
+reference of novelty, changed on purpose; labels are equal. Compared earlier: the default run (508, equal) and one phase
+of the network methods, 13 of 21 equal. The other eight were changed on purpose, see CHANGELOG.md. At its own d_B 8192,
+``--paper --phases 5`` was compared on every tenth row only (288, equal).
 """
 
 from __future__ import annotations
