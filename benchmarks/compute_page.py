@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from dsal.methods import METHODS
@@ -35,9 +36,17 @@ CLOSED_FORM = ("ds-al", "acil")
 PLAIN = "last, one view"
 """What methods that train the network read, and DS-AL for a comparison on equal terms."""
 TOTALS = ("average", "last", "base", "new")
-INK, BLUE, ORANGE, GREY = "#1f2430", "#3538cd", "#c4320a", "#667085"
+INK, BLUE, GREY = "#1f2430", "#3538cd", "#667085"
 NO_IMAGES = ("#107569", "#4ca30d", "#099250", "#0e7090", "#3b7c0f")
 WITH_IMAGES = ("#c4320a", "#dc6803", "#c11574", "#a15c07", "#e31b54", "#9f1ab1", "#912018")
+
+TICKS = (10, 30, 100, 300, 1000, 3000, 10000, 30000)
+LEGEND = (
+    Line2D([], [], color=BLUE, marker="*", markersize=13, linestyle="", label="DS-AL, one pass, no images"),
+    Line2D([], [], color=GREY, marker="D", markersize=5, linestyle="", label="ACIL, same features"),
+    Line2D([], [], color=INK, marker="o", markersize=4, label="keeps images"),
+    Line2D([], [], color=INK, marker="o", markersize=4, linestyle="--", label="keeps no images"),
+)
 
 Row: TypeAlias = dict[str, Any]
 
@@ -81,44 +90,45 @@ def curves(rows: Iterable[Row], phases: int = PHASES) -> dict[str, list[Row]]:
 
 def draw(rows: Sequence[Row]) -> Figure:
     """Draw average and last accuracy over seconds: a labelled curve for each method that trains the network."""
-    figure = Figure(figsize=(8, 9.6), layout="constrained")
+    here = [row for row in rows if row["phases"] == PHASES]
+    figure = Figure(figsize=(8, 10), layout="constrained")
     for axes, total in zip(figure.subplots(2, sharex=True), ("average", "last"), strict=True):
-        _draw_panel(axes, rows, total)
-    axes.set_xlabel("seconds of one processor core, for all phases (log scale)", color=INK)
+        _draw_panel(axes, here, total)
+    axes.set_xlabel("seconds of one processor core, for all phases", color=INK)
+    axes.legend(handles=LEGEND, loc="lower right", fontsize=9, frameon=False)
     return figure
 
 
 def _draw_panel(axes: Axes, rows: Sequence[Row], total: str) -> None:
-    trained = curves(rows)
-    colours = {True: iter(WITH_IMAGES), False: iter(NO_IMAGES)}
-    labels: list[tuple[float, float, str, str]] = []
-    for method in (name for name in ASKED if name in trained):
-        line = trained[method]
-        colour = INK if method == "joint-network" else next(colours[keeps_images(method)])
-        style = {"joint-network": ":"}.get(method, "-" if keeps_images(method) else "--")
-        axes.plot([row["seconds"] for row in line], [row[total] for row in line], style, color=colour, marker="o",
-                  markersize=4, linewidth=1.6)  # fmt: skip
-        labels.append((line[-1]["seconds"], line[-1][total], METHODS.get(method).title, colour))
-    single = [row for row in rows if row["phases"] == PHASES and row["method"] in CLOSED_FORM]
-    for row in single:
-        colour = BLUE if row["method"] == "ds-al" else GREY
-        axes.plot([row["seconds"]], [row[total]], "*" if row["method"] == "ds-al" else "D", color=colour,
-                  markersize=13 if row["method"] == "ds-al" else 6)  # fmt: skip
-        if row["method"] == "ds-al":
-            axes.axhline(row[total], color=BLUE, linewidth=0.8, linestyle=":", zorder=0)
-            side = {"ha": "right", "xytext": (-9, 0)} if row["features"] == PLAIN else {"ha": "left", "xytext": (9, 7)}
-            axes.annotate(f"DS-AL, {row['features']}: {row[total]:.1f}", (row["seconds"], row[total]), color=BLUE,
-                          textcoords="offset points", va="center", fontsize=9, weight="bold", **side)  # fmt: skip
     axes.set_xscale("log")
+    axes.set_xticks([tick for tick in TICKS if tick < 2 * max(row["seconds"] for row in rows)])
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_ylabel(f"{total} accuracy, %", color=INK)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(color="#eaecf0", linewidth=0.8)
+    trained = curves(rows)
+    colours = {True: iter(WITH_IMAGES), False: iter(NO_IMAGES)}
+    for row in (row for row in rows if row["method"] in CLOSED_FORM):
+        marker, size, colour = ("*", 13, BLUE) if row["method"] == "ds-al" else ("D", 5, GREY)
+        axes.plot([row["seconds"]], [row[total]], marker, color=colour, markersize=size)
+        if row["method"] == "ds-al":
+            axes.axhline(row[total], color=BLUE, linewidth=0.8, linestyle=":", zorder=0)
+            axes.annotate(f"DS-AL, {row['features']}: {row[total]:.1f}", (row["seconds"], row[total]), (-10, 7),
+                          textcoords="offset points", color=BLUE, ha="right", fontsize=9, weight="bold")  # fmt: skip
+    ends = []
+    for method in (name for name in ASKED if name in trained):
+        line, kept = trained[method], keeps_images(method)
+        colour = INK if method == "joint-network" else next(colours[kept])
+        axes.plot([row["seconds"] for row in line], [row[total] for row in line], "-" if kept else "--", color=colour,
+                  marker="o", markersize=4, linewidth=1.6)  # fmt: skip
+        ends.append((line[-1], METHODS.get(method).title, colour))
     low, high = axes.get_ylim()
-    right = max((row["seconds"] for row in rows if row["phases"] == PHASES), default=1.0)
-    for (x, y, text, colour), place in zip(labels, apart([y for _, y, *_ in labels], (high - low) / 26), strict=True):
-        axes.annotate(text, (x, y), (right * 1.35, place), color=colour, fontsize=9, va="center", annotation_clip=False,
+    right = 1.25 * max(row["seconds"] for row in rows)
+    places = apart([row[total] for row, *_ in ends], (high - low) / 26)
+    for (row, title, colour), place in zip(ends, places, strict=True):
+        axes.annotate(title, (row["seconds"], row[total]), (right, place), color=colour, fontsize=9, va="center",
+                      annotation_clip=False,
                       arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.5, "alpha": 0.5})  # fmt: skip
 
 
