@@ -52,7 +52,7 @@ ROOT = Path(__file__).parent
 RESULTS, SCHEDULES = ROOT / "results" / "compute.json", ROOT.parent / "configs" / "table1-paper.toml"
 ADAPT_EPOCHS, MIRRORED_FROM = 3, 10
 TRIAL_EPOCHS = {"images are kept": 2, "no images are kept": 10}
-"""After two, a method without images has learned no new class, or at a rate that makes it forget all over five phases."""
+"""After two, a method without images has learned no new class, or forgets all of the old ones over five phases."""
 RATES, MORE_RATES, STRENGTHS = (1.0, 0.3, 0.1), (3.0, 0.03), (0.3, 3.0)
 KEEPING = ("strength", "distil", "spatial", "flat")
 """Options that weigh what a method keeps of the network before the phase."""
