@@ -133,6 +133,9 @@ def walk(page: Any, server: Server, taught: Path, held_out: Path, shot: Callable
     drop(page, "#insight .zone", held_out)
     until(page, lambda _: page.find_elements(By.ID, "held-out-accuracy"))
     shot("insight", "#insight")
+    if page.find_elements(By.CSS_SELECTOR, "#insight .pairs button"):
+        press(page, "#insight .pairs button")
+        shot("confused", "#insight")
     press(page, ".matrix td button")
     shot("matrix", ".matrix")
     page.execute_script("scrollTo(0, 0)")

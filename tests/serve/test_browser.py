@@ -253,6 +253,9 @@ def test_folders_on_a_phone(page: Any, models: Path, album: Path, tmp_path: Path
     assert f"{found.unknown_flagged} of 15 images of classes never taught" in one(page, "#insight").text
     one(page, ".top summary").click()
     assert page.execute_script("return document.documentElement.scrollWidth") == 360
+    title = new_class(page, "Potato leaf, early blight").find_element(By.CSS_SELECTOR, "h3")  # early or late?
+    sides = "const h = arguments[0]; return [h.scrollWidth - h.clientWidth, h.scrollHeight - h.clientHeight]"
+    assert max(page.execute_script(sides, title)) <= 1  # nothing is cut off
 
 
 def test_lessons_do_not_disturb_what_people_are_doing(page: Any, album: Path) -> None:

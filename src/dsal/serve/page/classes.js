@@ -42,8 +42,7 @@ export function classCard(project, label, hue) {
           icon(folded ? "down" : "back"),
         ),
       h("span", { class: "dot", "aria-hidden": "true" }),
-      h("h3", { title: label, dir: "auto" }, label),
-      h("span", { class: "count" }, count ? plural(count, "image") : "no images yet"),
+      h("div", { class: "who" }, h("h3", { title: label, dir: "auto" }, label), h("span", { class: "count" }, count ? plural(count, "image") : "no images yet")),
       camera.preview,
       menu(`Actions for ${label}`, [
         ["pen", "Rename", renamed],

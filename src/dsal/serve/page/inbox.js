@@ -3,7 +3,7 @@
 import { suggest } from "./api.js";
 import { classChoice } from "./choice.js";
 import { activity, toast } from "./dialog.js";
-import { h, icon, percent, plural, show } from "./dom.js";
+import { h, icon, plural, show } from "./dom.js";
 import { chosen, dropped, hashOf, smaller } from "./files.js";
 import { named } from "./teach.js";
 
@@ -84,11 +84,11 @@ export function inboxPanel(project) {
       one.label = label;
       draw();
     };
-    const guess = answer.novel ? "none of these?" : `${answer.label} ${percent(answer.score)}`;
+    const guess = `${answer.label} ${Math.round(100 * answer.score)}%`;
     return h(
       "article",
       { class: `tile${one.label === null ? "" : " chosen"}`, "aria-label": `${one.picture.name}, ${one.label ?? guess}` },
-      h("img", { src: one.url, alt: "", title: one.picture.name }),
+      h("div", { class: "shot" }, h("img", { src: one.url, alt: "", title: one.picture.name }), answer.novel && h("span", { class: "badge" }, "none of these?")),
       one.label === null
         ? h("button", { class: "yes", title: `It is ${answer.label}`, onclick: () => say(answer.label) }, icon("check"), h("span", {}, guess))
         : h("button", { class: "yes", title: "Take the label away", onclick: () => say(null) }, icon("close"), h("span", {}, one.label)),
