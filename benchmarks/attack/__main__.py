@@ -19,6 +19,7 @@ def main() -> None:
     )
     parser.add_argument("--memory", default="2GB", help="budget of the server, for hostile and many")
     parser.add_argument("--seed", type=int, default=0, help="of the damage, for mutations; runs with others are kept")
+    parser.add_argument("--beside", default="", help="what else runs on this machine, for the record")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/attack.json"))
     options = parser.parse_args()
 
@@ -41,7 +42,10 @@ def main() -> None:
         from benchmarks.attack.many import many
 
         found = many(of(1000), options.memory, 60 * options.minutes)
-    record(options.out, options.part, found)
+    if options.beside:
+        found["conditions"]["beside"] = options.beside
+    longer = options.part == "hostile" and options.fraction > 1
+    record(options.out, f"{options.part}_long" if longer else options.part, found)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ _INTRODUCTION = (
 def attack_section(path: Path, soak: Path) -> str:
     """Return the section; parts without results are left out."""
     found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    parts = {"hostile": _hostile, "kills": _kills, "mutations": _mutations, "many": _many}
+    parts = {"hostile": _hostile, "hostile_long": _hostile, "kills": _kills, "mutations": _mutations, "many": _many}
     rows = [row for name, describe in parts.items() if name in found for row in describe(found[name])]
     table = ["| what | asked for | found |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows)]
     lines = [fill(_soaked(json.loads(soak.read_text(encoding="utf-8"))), 120)] if soak.is_file() else []
@@ -87,7 +87,9 @@ def _many(of: dict[str, Any]) -> list[tuple[str, ...]]:
 
 
 def _time(seconds: float, of: dict[str, Any]) -> str:
-    return f"{seconds / 60:.0f} min at a load average of {of['conditions']['load_before']:.0f}"
+    found = of["conditions"]
+    beside = f", beside {found['beside']}" if "beside" in found else ""
+    return f"{max(seconds / 60, 1):.0f} min{beside}, load average before {found['load_before']:.0f}"
 
 
 def _soaked(of: dict[str, Any]) -> str:
