@@ -88,8 +88,8 @@ def _many(of: dict[str, Any]) -> list[tuple[str, ...]]:
 
 def _time(seconds: float, of: dict[str, Any]) -> str:
     found = of["conditions"]
-    beside = f", beside {found['beside']}" if "beside" in found else ""
-    return f"{max(seconds / 60, 1):.0f} min{beside}, load average before {found['load_before']:.0f}"
+    beside = f"beside {found['beside']}; " if "beside" in found else ""
+    return f"{max(seconds / 60, 1):.0f} min ({beside}load average before: {found['load_before']:.0f})"
 
 
 def _soaked(of: dict[str, Any]) -> str:
