@@ -9,11 +9,10 @@ on the base classes alone. A budget is a number of epochs per phase, with the lo
     python benchmarks/compute.py run ds-al acil lwf icarl --data-root DATA --epochs 1 3 10
 
 ``choose`` makes five trials for every method on the proxy of ``proxy.py`` (weights of a trial there: classes 0-39, then
-40-49 in two phases), with ``TRIAL_EPOCHS`` per phase: the learning rates ``RATES``, relative to the published one, and,
-at the best of them, the weights of distillation ``STRENGTHS``, relative to the published ones; a method that has no
-such weight tries ``MORE_RATES``. ``run`` uses the best by the mean accuracy of old and new classes, since each are half
-of the classes in the end. A result is saved in ``benchmarks/results/compute.json`` when it is complete; what is there
-is not computed again.
+40-49 in the phases of ``TRIALS``): the learning rates ``RATES``, relative to the published one, and, at the best of
+them, the weights of distillation ``STRENGTHS``, relative to the published ones; a method that has no such weight tries
+``MORE_RATES``. ``run`` uses the best by the mean accuracy of old and new classes, since each are half of the classes in
+the end. A result is saved in ``benchmarks/results/compute.json`` when it is complete; what is there is not computed again.
 
 Seconds are processor time of one thread, without the tests: of all phases, and of phase 0 alone (training a head; for
 features, extracting and learning them).
@@ -51,8 +50,8 @@ from dsal.training import RECIPES
 ROOT = Path(__file__).parent
 RESULTS, SCHEDULES = ROOT / "results" / "compute.json", ROOT.parent / "configs" / "table1-paper.toml"
 ADAPT_EPOCHS, MIRRORED_FROM = 3, 10
-TRIAL_EPOCHS = {"images are kept": 2, "no images are kept": 10}
-"""After two, a method without images has learned no new class, or forgets all of the old ones over five phases."""
+TRIALS = {"images are kept": (2, 2), "no images are kept": (5, 10)}
+"""Phases and epochs per phase. Two of each tell nothing of methods without images, which forget a little every time."""
 RATES, MORE_RATES, STRENGTHS = (1.0, 0.3, 0.1), (3.0, 0.03), (0.3, 3.0)
 KEEPING = ("strength", "distil", "spatial", "flat")
 """Options that weigh what a method keeps of the network before the phase."""
@@ -169,14 +168,16 @@ def add_mirror(method: Method) -> None:
 
 def choose(name: str, data: DataSet, weights: Path) -> None:
     """Try learning rates and weights of distillation for a method on the proxy."""
-    start = Start(name, weights, proxy_data(data.train), Scenario.deal(50, base=40, phases=2))
-    kept = {key: value for key in KEEPING if (value := getattr(start.kind(), key, None)) is not None}
+    kind = METHODS.get(name)()
+    phases, epochs = TRIALS["no images are kept" if kind.exemplar_free else "images are kept"]
+    start = Start(name, weights, proxy_data(data.train), Scenario.deal(50, base=40, phases=phases))
+    kept = {key: value for key in KEEPING if (value := getattr(kind, key, None)) is not None}
     rates = RATES if kept else RATES + MORE_RATES
     for share in rates:
-        trial(name, start, {"lr": share * start.lr})
+        trial(name, start, epochs, {"lr": share * start.lr})
     best = best_options(name)
     for share in STRENGTHS if kept else ():
-        trial(name, start, {"lr": best["lr"], **{key: share * value for key, value in kept.items()}})
+        trial(name, start, epochs, {"lr": best["lr"], **{key: share * value for key, value in kept.items()}})
 
 
 def best_options(name: str) -> dict[str, float]:
@@ -185,15 +186,15 @@ def best_options(name: str) -> dict[str, float]:
     return max(trials, key=lambda trial: trial["base"] + trial["new"])["options"] if trials else {}
 
 
-def trial(name: str, start: Start, options: dict[str, float]) -> None:
+def trial(name: str, start: Start, epochs: int, options: dict[str, float]) -> None:
     """Make a trial, if it has not been made."""
     if any((row["method"], row["options"]) == (name, options) for row in read()["trials"]):
         return
     began = time.process_time()
-    epochs = TRIAL_EPOCHS["no images are kept" if start.kind().exemplar_free else "images are kept"]
     tally = start.results({**published(name, epochs), **options})[-1].tally
     base, new = accuracy(tally, range(40)), new_accuracy(tally, range(40))
-    row = {"method": name, "epochs": epochs, "options": options, "base": base, "new": new}
+    facts = {"method": name, "phases": len(start.scenario.phases) - 1, "epochs": epochs, "options": options}
+    row = {**facts, "base": base, "new": new}
     row["seconds"] = round(time.process_time() - began, 1)
     with changed() as document:
         document["trials"].append(row)
