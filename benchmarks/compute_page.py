@@ -292,7 +292,14 @@ def _chosen(trials: list[Row]) -> str:
         own = [trial for trial in trials if trial["method"] == method]
         best, *others = sorted(own, key=lambda trial: -(trial["base"] + trial["new"]))
         tried = "; ".join(f"{_setting(trial)}: {_old_new(trial)}" for trial in others)
-        lines.append(f"| {METHODS.get(method).title} | {_setting(best)} | {_old_new(best)} | {tried} |")
+        cells = (
+            METHODS.get(method).title,
+            f"{best['phases']} x {best['epochs']}",
+            _setting(best),
+            _old_new(best),
+            tried,
+        )
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -4,7 +4,14 @@ from typing import Any
 
 import pytest
 
-TRIAL = {"method": "lwf", "options": {"lr": 0.03, "strength": 1.0}, "base": 60.0, "new": 20.0}
+TRIAL = {
+    "method": "lwf",
+    "phases": 5,
+    "epochs": 10,
+    "options": {"lr": 0.03, "strength": 1.0},
+    "base": 60.0,
+    "new": 20.0,
+}
 ORIGIN = {"dsal": "0", "torch": "2", "cpu": "a CPU", "threads": 1}
 
 
@@ -54,7 +61,9 @@ def test_seeds_are_averaged() -> None:
 
 
 def test_the_chosen_setting_comes_first() -> None:
-    assert "| lr 0.03, strength 1 | 60.0 / 20.0 | lr 0.1, strength 1: 70.0 / 5.0 |" in told(run("lwf", 1, 40, 30))
+    assert "| 5 x 10 | lr 0.03, strength 1 | 60.0 / 20.0 | lr 0.1, strength 1: 70.0 / 5.0 |" in told(
+        run("lwf", 1, 40, 30)
+    )
 
 
 @pytest.mark.parametrize("heights", [[1.0, 1.0, 1.0], [3.0, 1.0, 1.2, 1.1], [5.0]])
