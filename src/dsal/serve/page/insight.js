@@ -13,6 +13,7 @@ const AT_ONCE = 8;
 export function insightPanel(project) {
   const panel = h("section", { class: "panel", id: "insight", hidden: true });
   const test = heldOut(project);
+  const opened = { pair: null }; // whose pictures are shown, also after the panel is drawn again
   const draw = (facts) => {
     panel.hidden = !facts;
     if (!facts) return;
@@ -20,7 +21,7 @@ export function insightPanel(project) {
     show(
       panel,
       h("h2", {}, "How well does it work?"),
-      h("div", { class: "columns" }, leftOut(project, facts), test),
+      h("div", { class: "columns" }, leftOut(project, facts, opened), test),
       h("p", { class: "quiet" }, `${size} · ${facts.backbone} with ${facts.expansion_size.toLocaleString("en")} random features · ${stepsOf(facts)}`),
     );
   };
@@ -32,7 +33,7 @@ function stepsOf({ undo, redo, history_bytes: size }) {
   return steps ? `${plural(steps, "step")} can be undone or redone, which takes ${bytes(size)}` : "nothing can be undone";
 }
 
-function leftOut(project, facts) {
+function leftOut(project, facts, opened) {
   const order = Object.keys(facts.classes);
   const rows = [...facts.left_out].sort((a, b) => order.indexOf(a.label) - order.indexOf(b.label));
   if (!rows.length) {
@@ -53,7 +54,7 @@ function leftOut(project, facts) {
     h("p", { class: "quiet" }, "Each image was tested when it was taught, as if it had not been learned. No image is kept for this."),
     table(rows.map((row) => [row.label, row.right, row.images])),
     facts.confused.length > 0 && h("h4", {}, "Most often confused"),
-    pairs(project, facts.confused),
+    pairs(project, facts.confused, opened),
   );
 }
 
@@ -75,12 +76,17 @@ export const table = (rows) =>
   );
 
 /** The classes that are confused most often; those with pictures of this sitting show them. */
-function pairs(project, confused) {
+function pairs(project, confused, opened) {
   const shown = h("div", { class: "thumbs", "aria-live": "polite" });
-  const open = (label, pictures) => show(shown, pictures.map((picture) => thumb(project, label, picture)));
+  const open = (pair, label, pictures) => {
+    opened.pair = pair;
+    show(shown, pictures.map((picture) => thumb(project, label, picture)));
+  };
   const row = ({ label, taken_for: answer, images }) => {
+    const pair = JSON.stringify([label, answer]);
     const pictures = (project.sitting.pictures.get(label) ?? []).filter(({ mistaken }) => mistaken === answer);
-    const see = h("button", { class: "plain", "aria-label": `Show ${label} mistaken for ${answer}`, onclick: () => open(label, pictures) }, "Show");
+    const see = h("button", { class: "plain", "aria-label": `Show ${label} mistaken for ${answer}`, onclick: () => open(pair, label, pictures) }, "Show");
+    if (opened.pair === pair) open(pair, label, pictures);
     return h("li", {}, h("strong", {}, label), " mistaken for ", h("strong", {}, answer), h("span", { class: "quiet" }, ` ${images} ×`), pictures.length > 0 && see);
   };
   return [h("ul", { class: "pairs" }, confused.slice(0, 5).map(row)), shown];
