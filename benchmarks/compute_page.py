@@ -285,8 +285,8 @@ def _chosen(trials: list[Row]) -> str:
     lines = [
         "## What was chosen on the proxy",
         "",
-        "| method | chosen | old / new | others tried |",
-        "|---|---|---:|---|",
+        "| method | phases x epochs | chosen | old / new | others tried |",
+        "|---|---|---|---:|---|",
     ]
     for method in dict.fromkeys(trial["method"] for trial in trials):
         own = [trial for trial in trials if trial["method"] == method]

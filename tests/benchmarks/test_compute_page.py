@@ -66,6 +66,14 @@ def test_the_chosen_setting_comes_first() -> None:
     )
 
 
+def test_every_row_of_a_table_has_as_many_cells_as_its_head() -> None:
+    text = told(run("ds-al", 1, 50, 44), run("icarl", 1, 40, 30), run("lwf", 1, 40, 30))
+    tables = [part.splitlines() for part in text.split("\n\n") if part.startswith("|")]
+    assert len(tables) == 3
+    for table in tables:
+        assert len({line.count("|") for line in table}) == 1, table[0]
+
+
 @pytest.mark.parametrize("heights", [[1.0, 1.0, 1.0], [3.0, 1.0, 1.2, 1.1], [5.0]])
 def test_labels_keep_their_order_and_distance(heights: list[float]) -> None:
     from benchmarks.compute_page import apart
