@@ -5,11 +5,11 @@ on the base classes alone. A budget is a number of epochs per phase, with the lo
 ``configs/table1-paper.toml``, shortened in proportion; a head that the network does not have is trained for
 ``ADAPT_EPOCHS`` in phase 0. DS-AL and ACIL make one pass over features of the same network.
 
-    python benchmarks/compute.py choose lwf icarl --data-root DATA --proxy proxy-plain.safetensors
+    python benchmarks/compute.py choose lwf icarl --data-root DATA
     python benchmarks/compute.py run ds-al acil lwf icarl --data-root DATA --epochs 1 3 10
 
-``choose`` makes five trials for every method on the proxy of ``proxy.py`` (weights of a trial there: classes 0-39, then
-40-49 in the phases of ``TRIALS``): the learning rates ``RATES``, relative to the published one, and, at the best of
+``choose`` makes five trials for every method on the proxy of ``proxy.py`` (``PROXY`` has the weights of its trial
+``strong``: classes 0-39, then 40-49 in the phases of ``TRIALS``): the learning rates ``RATES``, relative to the published one, and, at the best of
 them, the weights of distillation ``STRENGTHS``, relative to the published ones; a method that has no such weight tries
 ``MORE_RATES``. ``run`` uses the best by the mean accuracy of old and new classes, since each are half of the classes in
 the end. A result is saved in ``benchmarks/results/compute.json`` when it is complete; nothing is computed twice.
@@ -49,6 +49,7 @@ from dsal.training import RECIPES
 
 ROOT = Path(__file__).parent
 RESULTS, SCHEDULES = ROOT / "results" / "compute.json", ROOT.parent / "configs" / "table1-paper.toml"
+PROXY = ROOT / "results" / "cifar100-resnet32-proxy.safetensors"
 ADAPT_EPOCHS, MIRRORED_FROM = 3, 10
 TRIALS = {"images are kept": (2, 2), "no images are kept": (5, 10)}
 """Phases and epochs per phase. Two of each tell nothing of methods without images, which forget a little every time."""
@@ -66,7 +67,7 @@ def main() -> None:
     parser.add_argument("step", choices=("choose", "run"))
     parser.add_argument("methods", nargs="*")
     parser.add_argument("--data-root", type=Path)
-    parser.add_argument("--proxy", type=Path, help="weights of a proxy trial, for choose")
+    parser.add_argument("--proxy", type=Path, default=PROXY, help="weights of a trial of proxy.py, for choose")
     parser.add_argument("--epochs", type=int, nargs="+", default=[1, 3, 10])
     parser.add_argument("--phases", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
