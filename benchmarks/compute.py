@@ -9,10 +9,11 @@ on the base classes alone. A budget is a number of epochs per phase, with the lo
     python benchmarks/compute.py run ds-al acil lwf icarl --data-root DATA --epochs 1 3 10
 
 ``choose`` makes five trials for every method on the proxy of ``proxy.py`` (``PROXY`` has the weights of its trial
-``strong``: classes 0-39, then 40-49 in the phases of ``TRIALS``): the learning rates ``RATES``, relative to the published one, and, at the best of
-them, the weights of distillation ``STRENGTHS``, relative to the published ones; a method that has no such weight tries
-``MORE_RATES``. ``run`` uses the best by the mean accuracy of old and new classes, since each are half of the classes in
-the end. A result is saved in ``benchmarks/results/compute.json`` when it is complete; nothing is computed twice.
+``strong``: classes 0-39, then 40-49 in the phases of ``TRIALS``): the learning rates ``RATES``, relative to the
+published one, and, at the best of them, the weights of distillation ``STRENGTHS``, relative to the published ones; a
+method that has no such weight tries ``MORE_RATES``. ``run`` uses the best by the mean accuracy of old and new classes,
+since each are half of the classes in the end. A result is saved in ``benchmarks/results/compute.json`` when it is
+complete; nothing is computed twice.
 
 Seconds are processor time of one thread, without the tests: of all phases, and of phase 0 alone (training a head; for
 features, extracting and learning them).

@@ -24,8 +24,8 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "compute.json"
 PICTURE = ROOT / "docs" / "figures" / "compute.png"
 PHASES, BUDGETS, LONG_BUDGET = 5, (1, 3, 10), 30
-ASKED = ("finetune", "lwf", "ewc", "pass", "ssre", "icarl", "bic", "lucir", "podnet", "podnet-aanets", "foster", "rmm",
-         "joint-network")  # fmt: skip
+ASKED = ("finetune", "lwf", "lfl", "ewc", "pass", "ssre", "icarl", "bic", "lucir", "podnet", "podnet-aanets", "foster",
+         "rmm", "joint-network")  # fmt: skip
 ASKED_LONG = ("lwf", "icarl", "lucir", "podnet", "foster")
 ORDER = (("finetune", "ewc"), ("finetune", "lwf"), ("ewc", "icarl"), ("lwf", "icarl"), ("icarl", "lucir"),
          ("icarl", "podnet"))  # fmt: skip
@@ -227,19 +227,37 @@ def _flattening(rows: list[Row]) -> str:
 
 def _order(rows: list[Row]) -> str:
     """Say whether the methods are in the order of the literature, at the largest budget that both have."""
-    by_budget = {(row["method"], row["epochs"]): row["average"] for row in rows}
+    by_budget = {(row["method"], row["epochs"]): row for row in rows}
     right, wrong = 0, []
     for low, high in ORDER:
         both = [epochs for method, epochs in by_budget if method == low and (high, epochs) in by_budget]
         if both:
             worse, better = by_budget[low, max(both)], by_budget[high, max(both)]
-            right += worse < better
-            if worse >= better:
-                wrong.append(f"{low} {worse:.2f}, {high} {better:.2f} at {_epochs(max(both))}")
+            right += worse["average"] < better["average"]
+            if worse["average"] >= better["average"]:
+                wrong.append(_out_of_order(worse, better))
     text = "The literature's order is fine-tuning < EWC, LwF < iCaRL < LUCIR, PODNet, by average accuracy. Of its "
     return f"{text}{right + len(wrong)} pairs here, {right} are in it" + (
         f"; not {'; '.join(wrong)}." if wrong else "."
     )
+
+
+def _out_of_order(first: Row, second: Row) -> str:
+    """Show the accuracies of two methods, and those with each read-out that both have."""
+    titles = [METHODS.get(row["method"]).title for row in (first, second)]
+    text = f"{titles[0]} {first['average']:.2f}, {titles[1]} {second['average']:.2f} at {_epochs(first['epochs'])}"
+    ours, theirs = _by_readout(first), _by_readout(second)
+    same = [f"with the {name} of both {ours[name]:.2f}, {theirs[name]:.2f}" for name in ours if name in theirs]
+    return f"{text} ({'; '.join(same)})" if len(same) > 1 else text
+
+
+def _by_readout(row: Row) -> dict[str, float]:
+    """Return the average accuracies with the head and with the nearest mean of kept images, where a method has them."""
+    names = {"cnn": "head", "nme": "nearest mean"}
+    own = "nearest mean" if "cnn" in row["other_readouts"] else "head"
+    return {own: row["average"]} | {
+        names[name]: other["average"] for name, other in row["other_readouts"].items() if name in names
+    }
 
 
 def _readouts(rows: list[Row]) -> str:

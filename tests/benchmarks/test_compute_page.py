@@ -44,9 +44,16 @@ def test_nobody_passes() -> None:
 def test_the_order_is_that_of_the_largest_budget_both_have() -> None:
     rows = [run("finetune", 1, 30, 20), run("finetune", 3, 20, 10), run("lwf", 1, 25, 15), run("lwf", 3, 25, 15)]
     assert "Of its 1 pairs here, 1 are in it." in told(*rows)
-    assert "not finetune 40.00, lwf 35.00 at 10 epochs." in told(
+    assert "not Fine-tuning 40.00, LwF 35.00 at 10 epochs." in told(
         *rows, run("finetune", 10, 40, 20), run("lwf", 10, 35, 20)
     )
+
+
+def test_methods_out_of_order_are_compared_with_the_same_read_out() -> None:
+    icarl = run("icarl", 1, 60, 47, other_readouts={"cnn": {"average": 35.0, "last": 18.0}})
+    lucir = run("lucir", 1, 50, 35, other_readouts={"nme": {"average": 59.0, "last": 47.0}})
+    same = "with the nearest mean of both 60.00, 59.00; with the head of both 35.00, 50.00"
+    assert f"0 are in it; not iCaRL 60.00, LUCIR 50.00 at 1 epoch ({same})." in told(icarl, lucir)
 
 
 def test_what_was_not_run_is_listed() -> None:
