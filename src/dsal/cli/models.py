@@ -157,7 +157,7 @@ def export(
     if onnx is None and torch is None and web is None and zip is None:
         raise InputError("nothing to write: give --onnx FILE, --torch FILE, --web DIR or --zip FILE")
     if runtime is not None and web is None and zip is None:
-        raise InputError("--runtime is for --web and --zip: give one of them")
+        raise InputError("--runtime needs --web DIR or --zip FILE")
     from dsal.files.atomic import check_writable
     from dsal.image_model.graph_export import OUTPUTS, export_onnx, export_torch
     from dsal.image_model.sources import plural
