@@ -1,4 +1,4 @@
-"""Dual-stream analytic learning: new classes in closed form, nothing forgotten, no data kept.
+"""Dual-stream analytic learning: new classes in closed form, no data kept.
 
 Names are imported on first use, so ``import dsal`` is cheap.
 """

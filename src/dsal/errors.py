@@ -30,8 +30,8 @@ class UnknownNameError(InputError):
     def __init__(self, kind: str, name: object, valid: Iterable[str]) -> None:
         self.kind, self.name, self.valid = kind, name, tuple(sorted(valid))
         near = get_close_matches(str(name).lower(), self.valid, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        super().__init__(f"unknown {kind} {name!r}; {hint}Valid names: {', '.join(self.valid) or '(none)'}")
+        hint = f"; did you mean {near[0]!r}?" if near else "."
+        super().__init__(f"unknown {kind} {name!r}{hint} Valid names: {', '.join(self.valid) or '(none)'}")
 
     def __reduce__(self) -> tuple[type[UnknownNameError], tuple[str, object, tuple[str, ...]]]:
         """Rebuild from the three arguments, so that the error survives a process boundary."""

@@ -157,7 +157,7 @@ def test_another_width_than_before(wrong: Any, tmp_path: Path) -> None:
         ("expansion_size", True, "expansion_size must be"),
         ("activation", "tanhh", "unknown activation 'tanhh'; did you mean 'tanh'"),
         ("main_activation", None, "unknown activation None"),
-        ("expansion", "fourier", "unknown expansion 'fourier'; Valid names: gaussian, random"),
+        ("expansion", "fourier", "unknown expansion 'fourier'. Valid names: gaussian, random"),
         ("random_state", -1, "random_state"),
         ("random_state", "seed", "random_state"),
         ("device", "abacus", "'abacus' cannot be used"),

@@ -29,7 +29,7 @@ def path(album: Path, backbone: Backbone, tmp_path: Path) -> Path:
 def test_whole_and_damaged_files(path: Path) -> None:
     run = CliRunner()
     whole = run.invoke(app, ["check", str(path)])
-    assert (whole.exit_code, "is whole" in whole.output) == (0, True)
+    assert (whole.exit_code, "is intact" in whole.output) == (0, True)
     shown = run.invoke(app, ["info", str(path)])
     assert shown.exit_code == 0
     assert "\x1b" not in shown.output

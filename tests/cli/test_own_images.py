@@ -228,7 +228,7 @@ def test_corrections(call: Call, model: Path, album: Path) -> None:
     assert "undo: renamed char 148 to alpha; learned 45 images of" in call("info", model).out
     assert call("undo", model).out.startswith("undone: renamed char 148 to alpha; ")
     assert "redo: renamed char 148 to alpha\n" in call("info", model).out
-    assert call("redo", model).out.startswith("done again: renamed char 148 to alpha; ")
+    assert call("redo", model).out.startswith("redone: renamed char 148 to alpha; ")
     assert "nothing to redo" in call("redo", model).err
     assert call("undo", model).code == 0
     first = sorted((album / "second" / "char 148").iterdir())[0]

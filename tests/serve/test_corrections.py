@@ -76,7 +76,7 @@ def test_redo_returns_to_what_was_undone(client: TestClient, album: Path, settin
         "renamed char 37 to char 37 b",
     ]
     changed = [client.post("/api/models/m/redo").json()["changed"] for _ in range(2)]
-    assert changed == ["done again: renamed char 0 to char 0 b", "done again: renamed char 37 to char 37 b"]
+    assert changed == ["redone: renamed char 0 to char 0 b", "redone: renamed char 37 to char 37 b"]
     assert model_of(settings).version_id == identity
     assert client.post("/api/models/m/redo").status_code == 422
     assert client.get("/api/models/m/lessons/lesson").json()["state"] == "learned"  # its key is known as before

@@ -46,11 +46,12 @@ def seeds_option(help_text: str, default: str, panel: str | None = None) -> Any:
 
 
 _FOLDER = "Folder with the image data sets."
+_FOLDER_DEFAULT = "DSAL_DATA, else ~/.cache/dsal"
 _MISSING = "Download the image data set if it is missing."
 _BACKBONE = "Name of a pretrained backbone (docs/backbones.md), or a file of weights; for images."
-_ORDER = "natural, or the seed of a permutation, such as 1993."
+_ORDER = "Order of the classes: natural, or the seed of a permutation, such as 1993."
 
-DataRoot = Annotated[Path | None, option(_FOLDER)]
+DataRoot = Annotated[Path | None, option(_FOLDER, _FOLDER_DEFAULT)]
 Download = Annotated[bool, flag("--download", _MISSING)]
 BackboneName = Annotated[str | None, option(_BACKBONE)]
 ClassOrder = Annotated[str, option(_ORDER)]
@@ -65,7 +66,7 @@ EXPERIMENT: dict[str, Any] = {
             DATA,
         ),
     ],
-    "data_root": Annotated[Path | None, option(_FOLDER, panel=DATA)],
+    "data_root": Annotated[Path | None, option(_FOLDER, _FOLDER_DEFAULT, DATA)],
     "download": Annotated[bool | None, flag("--download", _MISSING, DATA)],
     "backbone": Annotated[str | None, option(_BACKBONE, panel=DATA)],
     "features": Annotated[
@@ -83,7 +84,7 @@ EXPERIMENT: dict[str, Any] = {
     "eval_every": Annotated[int | None, option("Test after every N-th phase, and after the last.", "1", RARE)],
     "confusions": Annotated[int | None, option("Keep confusion counts of at most N tests, evenly spaced.", "51", RARE)],
     "checkpoint_seconds": Annotated[
-        float | None, option("Save the state after a phase, at most once in this time.", "30", RARE)
+        float | None, option("Save the state after a phase, at most once in this many seconds.", "30", RARE)
     ],
     "help_all": Annotated[
         bool | None,

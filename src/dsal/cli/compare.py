@@ -1,4 +1,4 @@
-"""``dsal compare``: compare methods on equal terms: the same features, the same phases, the same tuning."""
+"""``dsal compare``: compare methods under one protocol: the same data, phases and seeds, one tuning budget."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def compare(
     context: typer.Context,
     methods: Annotated[
         list[str] | None,
-        typer.Argument(metavar="METHODS...", help="Names of methods.", show_default="all"),
+        typer.Argument(metavar="METHODS...", help="Names of methods.", show_default="all that learn from features"),
     ] = None,
     phases: Annotated[
         str | None, option("K, the number of phases after the base phase; or several: 5,25,50.", "25")
     ] = None,
     tune: Annotated[
-        bool | None, flag("--tune/--no-tune", "Tune each method on held-out samples of the base phase.")
+        bool | None, flag("--tune/--no-tune", "Tune methods on features, with held-out samples of the base phase.")
     ] = None,
     tune_on: Annotated[
-        Path | None, option("Tune on these features of a proxy instead: see docs/comparison.md.")
+        Path | None, option("File of proxy features to tune on instead: see docs/comparison.md.")
     ] = None,
     config: Annotated[
         Path | None, option("TOML file of options, including those of methods; the command line overrides it.")
@@ -47,10 +47,11 @@ def compare(
     json: Annotated[bool | None, flag("--json", "Print comparison.json instead of tables.", RUNNING)] = None,
     **_: Any,
 ) -> None:
-    """Compare methods: tune each with the same budget, run each, print one table and write one report per K.
+    """Compare methods under one protocol: tune and run each, print one table and write one report per K.
 
     Every run is a `dsal run` in its own process and folder, so memory is measured per method and an interrupted
-    comparison can continue. Methods without randomness run once, whatever the seeds.
+    comparison can continue. Methods without randomness run once, whatever the seeds. Methods on features get the same
+    tuning budget; methods that train a network in every phase are not tuned.
     """
     from dsal.cli.display import Display
     from dsal.cli.shared_options import combine, read_comparison

@@ -66,12 +66,12 @@ def undo(model: Model, wait: Wait = None) -> None:
 
 
 def redo(model: Model, wait: Wait = None) -> None:
-    """Make the last change again that `dsal undo` undid; possible until the next change."""
+    """Redo the last change that `dsal undo` reverted; possible until the next change."""
     from dsal.cli.image_model import correcting, say_knows
 
     with correcting(model, wait) as taught:
         change, knows = taught.redo(), say_knows(model, taught)
-    say(f"done again: {change}; {knows}")
+    say(f"redone: {change}; {knows}")
 
 
 def relabel(

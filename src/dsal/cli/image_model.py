@@ -38,7 +38,7 @@ Wait = Annotated[
     float | None,
     option("Wait up to this long if another command is writing the model.", "refuse at once", metavar="SECONDS"),
 ]
-SkipBroken = Annotated[bool, flag("--skip-broken", "Skip files that cannot be read.")]
+SkipBroken = Annotated[bool, flag("--skip-broken", "Skip files that cannot be read, instead of stopping.")]
 KeepCompensation = Annotated[
     bool, flag("--keep-compensation", "Keep using the compensation stream, which keeps the wrong labels.")
 ]

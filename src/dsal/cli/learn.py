@@ -32,7 +32,7 @@ def learn(
     backbone: Annotated[
         str | None,
         option(
-            "efficientnet-lite0, -lite1, -lite2, torchvision:NAME, timm:NAME, a file of weights, or FILE.onnx.",
+            "Name of a pretrained backbone (docs/backbones.md), a file of weights, or FILE.onnx.",
             "the model's; efficientnet-lite0 for a new one",
         ),
     ] = None,

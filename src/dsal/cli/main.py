@@ -29,7 +29,7 @@ from dsal.errors import DSALError, InputError
 
 app = typer.Typer(
     name="dsal",
-    help="Dual-stream analytic learning: new classes in closed form, nothing forgotten, no data kept.",
+    help="Dual-stream analytic learning: new classes in closed form, no data kept.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )

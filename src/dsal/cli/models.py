@@ -62,11 +62,11 @@ def info(
 
 def check(
     model: Model,
-    save: Annotated[Path | None, option("Where to write the last whole version of a damaged file.")] = None,
+    save: Annotated[Path | None, option("Where to write the last intact version of a damaged file.")] = None,
 ) -> None:
-    """Check every checksum and every invariant of a model file; of a damaged one, say what is whole.
+    """Check every checksum and every invariant of a model file; for a damaged one, say what is intact.
 
-    The file itself stays as it is. The exit code is 0 for a whole file and 1 for a damaged one.
+    The file itself stays as it is. The exit code is 0 if it is intact and 1 if it is damaged.
     """
     from dsal.files.model_schema import IMAGE_MODEL
     from dsal.files.tensors import damaged_arrays, open_tensors
@@ -76,26 +76,26 @@ def check(
     from dsal.image_model.stored_model import StoredModel
 
     if save is not None and save.exists():
-        raise InputError(f"{save} is there already: choose another name")
+        raise InputError(f"{save} exists already: choose another name")
     facts, whole, damaged = damaged_arrays(model, IMAGE_MODEL)
     if not damaged:
         check_predicts(ImageModel.load(model))  # shapes, values, and the fingerprint of the backbone
-        say(f"{model} is whole: {len(whole)} arrays, {plural(len(facts['counts']), 'class')}")
+        say(f"{model} is intact: {len(whole)} arrays, {plural(len(facts['counts']), 'class')}")
         return
     say(f"{model} is damaged: {len(damaged)} of {len(whole) + len(damaged)} arrays are not what was written")
     for part in ("backbone", "classifier", "novelty"):
         bad = [name for name in damaged if name.startswith(f"{part}.")]
-        say(f"  the {part}: {f'damaged ({len(bad)} arrays)' if bad else 'whole'}")
+        say(f"  the {part}: {f'damaged ({len(bad)} arrays)' if bad else 'intact'}")
     with open_tensors(model, IMAGE_MODEL, truncated=True) as opened:
         stored = StoredModel.of({**opened.arrays}, opened.facts)
         change = stored.restore(damaged)
         if change is None:
-            say("  no earlier version in its history is whole: use a copy of the file")
+            say("  no earlier version in its history is intact: use a copy of the file")
         elif save is None:
-            say(f"  the version before {change!r} is whole: write it to another file with --save FILE")
+            say(f"  the version before {change!r} is intact: write it to another file with --save FILE")
         else:
             stored.write(save)
-            say(f"  the version before {change!r} is whole: it is now in {save}")
+            say(f"  the version before {change!r} is intact: it is now in {save}")
     raise typer.Exit(1)
 
 
@@ -104,13 +104,13 @@ def merge(
         list[Path], typer.Argument(metavar="MODEL MODEL...", help="Model files written by `dsal learn`.")
     ],
     out: Annotated[Path, option("The model file to write; may be one of the inputs.")],
-    again: Annotated[bool, flag("--again", "Count images that several models have learned once for each.")] = False,
+    again: Annotated[bool, flag("--again", "Merge even if models share images; these count once per model.")] = False,
     wait: Wait = None,
 ) -> None:
     """Merge models that were taught in different places.
 
     They need the same backbone, expansion size and seed. The main stream is then exactly that of all images together;
-    the compensation stream is close, but not equal.
+    the compensation stream differs, because each model took residues against its own weights.
     """
     from dsal.files.atomic import check_writable
     from dsal.files.lock import model_lock
@@ -157,7 +157,7 @@ def export(
     if onnx is None and torch is None and web is None and zip is None:
         raise InputError("nothing to write: give --onnx FILE, --torch FILE, --web DIR or --zip FILE")
     if runtime is not None and web is None and zip is None:
-        raise InputError("--runtime is for --web and --zip: give one of them")
+        raise InputError("--runtime needs --web DIR or --zip FILE")
     from dsal.files.atomic import check_writable
     from dsal.image_model.graph_export import OUTPUTS, export_onnx, export_torch
     from dsal.image_model.sources import plural

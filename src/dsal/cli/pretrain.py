@@ -33,8 +33,8 @@ def pretrain(
     recipe: Annotated[
         str | None,
         option(
-            "How to train: strong, again, distilled, paper, characters, heads; imagenet (the paper's), "
-            "imagenet-strong; see docs/training.md.",
+            "How to train: strong, again, teacher, distilled, characters, heads, teacher-heads, distilled-heads, "
+            "imagenet-strong; the paper's: paper, imagenet. See docs/training.md.",
             "strong; imagenet for images in files",
         ),
     ] = None,
@@ -51,19 +51,19 @@ def pretrain(
     ] = None,
     jitter: Annotated[float | None, option("Colour jitter, 0 to 1.", "the recipe's")] = None,
     workers: Annotated[int | None, option("Processes that read image files.", "number of processors")] = None,
-    checkpoint_seconds: Annotated[float, option("Save the state this often within an epoch.")] = 300.0,
+    checkpoint_seconds: Annotated[float, option("Seconds between checkpoints within an epoch.")] = 300.0,
     flip: Annotated[bool, option("Average the features of an image and its mirror image.")] = True,
     shift: Annotated[
-        int, typer.Option(min=0, max=64, help="Average them over shifts by this many pixels, too; 0 for none.")
+        int, typer.Option(min=0, max=64, help="Also average the features over shifts by so many pixels; 0 for none.")
     ] = 0,
     start: Annotated[Path | None, option("File of weights to start from.", "random")] = None,
     teacher: Annotated[
         list[Path] | None,
-        option("Weights to distil from, if the recipe distils; again for each of several."),
+        option("Weights of a teacher, if the recipe distils; may be repeated."),
     ] = None,
     heads: Annotated[
         bool,
-        option("Save the auxiliary heads, if the recipe has them: students learn from them."),
+        option("Also save the auxiliary heads, if the recipe has them; students can learn from them."),
     ] = True,
     resume: Annotated[bool, flag("--resume", "Continue from the last checkpoint.")] = False,
     device: Device = "auto",

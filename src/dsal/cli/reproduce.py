@@ -53,12 +53,14 @@ def reproduce(
         ),
     ] = "cifar100-features",
     data_root: DataRoot = None,
-    expansion_size: Annotated[int | None, option("d_B.", "8192; 16384 for ImageNet, as in the paper")] = None,
+    expansion_size: Annotated[
+        int | None, option("Width d_B of the expansion.", "8192; 16384 for ImageNet, as in the paper")
+    ] = None,
     seeds: Annotated[str | None, seeds_option("Seeds of the projection.", "0,1,2")] = None,
     quick: Annotated[bool, flag("--quick", "A tiny version of everything, to see it work.")] = False,
     backbone: Annotated[
         str | None,
-        option("From images: backbone to use instead of training one.", panel="From images"),
+        option("Pretrained backbone to use instead of training one.", panel="From images"),
     ] = None,
     recipe: Annotated[str, option("How to train the backbone: see dsal pretrain.", panel="From images")] = "imagenet",
     epochs: Annotated[
@@ -68,7 +70,7 @@ def reproduce(
     size: Annotated[int, option("Side of the images in pixels.", panel="From images")] = 224,
     features: Annotated[str, option("Kind of features; last is the paper's.", panel="From images")] = "last",
     plan: Annotated[
-        bool, flag("--plan", "Only estimate time, memory and disk, from rates measured in a minute.")
+        bool, flag("--plan", "Only estimate time, memory and disk; measuring takes about a minute.")
     ] = False,
 ) -> None:
     """Reproduce tables and figures of the paper; results, figures and pages go to a folder.

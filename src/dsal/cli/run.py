@@ -136,7 +136,7 @@ def _folder(setting: Setting) -> Path:
 
 def tune(
     dataset: Annotated[
-        str, option("Embedded features, a file of features, or an image data set.")
+        str, option("Embedded features, a file or folder of features, or an image data set.")
     ] = "cifar100-features",
     data_root: DataRoot = None,
     backbone: BackboneName = None,

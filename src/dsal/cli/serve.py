@@ -27,7 +27,7 @@ def serve(
     host: Annotated[str, option("Address to listen on; any but this machine's own needs a token.")] = ("127.0.0.1"),
     port: Annotated[int, option("Port; 0 picks a free one.")] = 8000,
     ssl_certfile: Annotated[
-        Path | None, option("Certificate for https (PEM); browsers elsewhere need it for the camera.")
+        Path | None, option("Certificate for https (PEM); browsers on other machines need https for the camera.")
     ] = None,
     ssl_keyfile: Annotated[Path | None, option("Private key of the certificate, if in another file.")] = (None),
     token: Annotated[
@@ -38,25 +38,25 @@ def serve(
     backbone: Annotated[str, option("Backbone of new models, as in `dsal learn`.")] = "efficientnet-lite0",
     expansion_size: Annotated[int, option("d_B of new models; the time for a lesson grows quadratically.")] = 2048,
     max_batch: Annotated[int, option("Maximum number of images to predict together.")] = 6,
-    max_wait_ms: Annotated[float, option("Time that a prediction waits for others.")] = 0.0,
-    memory: Annotated[str, option("Memory of the server; models that are not in use leave it.")] = "4GB",
-    access_log: Annotated[Path | None, option("Write a line about every request, as JSON.", metavar="FILE")] = None,
+    max_wait_ms: Annotated[float, option("Milliseconds that a prediction waits for others to share its batch.")] = 0.0,
+    memory: Annotated[str, option("Memory limit of the server; models that are not in use are unloaded.")] = "4GB",
+    access_log: Annotated[Path | None, option("Log of all requests, a line of JSON each.", metavar="FILE")] = None,
     audit_log: Annotated[
         Path | None,
-        option("Where to write a line about every change.", "MODELS/.audit.jsonl", metavar="FILE"),
+        option("Log of all changes, a line of JSON each.", "MODELS/.audit.jsonl", metavar="FILE"),
     ] = None,
     proxy: Annotated[
         list[str] | None,
-        option("Address of a proxy whose X-Forwarded-For is true; may be repeated.", metavar="ADDRESS"),
+        option("Address of a proxy whose X-Forwarded-For is trusted; may be repeated.", metavar="ADDRESS"),
     ] = None,
     allow_foreign_backbones: Annotated[bool, option("Accept uploaded models that bring their own ONNX graph.")] = False,
     label_studio: Annotated[
-        str | None, option("Address of a Label Studio to be an ML backend for.", metavar="URL")
+        str | None, option("Be an ML backend of the Label Studio at this address.", metavar="URL")
     ] = None,
     label_studio_key: Annotated[
         str | None, typer.Option(envvar="LABEL_STUDIO_API_KEY", help="API key of Label Studio.", show_default=False)
     ] = None,
-    deepstack: Annotated[bool, flag("--deepstack", "Answer like DeepStack, too.")] = False,
+    deepstack: Annotated[bool, flag("--deepstack", "Also offer the DeepStack API, for cameras.")] = False,
     limit: Annotated[
         list[str] | None,
         option("Change a limit, such as max-body=16MB; may be repeated.", metavar="NAME=VALUE"),
@@ -119,7 +119,7 @@ def _invite(address: str, settings: Settings) -> None:
     if sys.stderr.isatty():
         say(in_terminal(qr_code(address)), err=True)
     if settings.ssl_certfile is None:
-        say("other machines: photos only; browsers need https for the camera (--ssl-certfile, --ssl-keyfile)", err=True)
+        say("on other machines the camera needs https (--ssl-certfile, --ssl-keyfile); photos work without", err=True)
 
 
 def _adapters(

@@ -109,7 +109,7 @@ def correction_routes(service: Service, bodies: Bodies) -> APIRouter:
     @router.post("/{name}/redo")
     async def redo(name: str, key: Key = None, match: Match = None) -> schemas.Changed:
         """Make the change again that was undone last; with If-Match, only if nothing has changed since."""
-        return await change(name, key, match, "redo", lambda model: _keeping_notes(model, "done again", model.redo))
+        return await change(name, key, match, "redo", lambda model: _keeping_notes(model, "redone", model.redo))
 
     return router
 
