@@ -11,9 +11,9 @@ on the base classes alone. A budget is a number of epochs per phase, with the lo
 ``choose`` makes five trials for every method on the proxy of ``proxy.py`` (``PROXY`` has the weights of its trial
 ``strong``: classes 0-39, then 40-49 in the phases of ``TRIALS``): the learning rates ``RATES``, relative to the
 published one, and, at the best of them, the weights of distillation ``STRENGTHS``, relative to the published ones; a
-method that has no such weight tries ``MORE_RATES``. ``run`` uses the best by the mean accuracy of old and new classes,
-since each are half of the classes in the end. A result is saved in ``benchmarks/results/compute.json`` when it is
-complete; nothing is computed twice.
+method that has no such weight tries ``MORE_RATES``. ``run`` uses the best by the harmonic mean of the accuracies of old
+and new classes: either is half of the classes in the end, and who learns nothing new gets nothing. A result is saved in
+``benchmarks/results/compute.json`` when it is complete; nothing is computed twice.
 
 Seconds are processor time of one thread, without the tests: of all phases, and of phase 0 alone (training a head; for
 features, extracting and learning them).
@@ -30,6 +30,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from statistics import harmonic_mean
 from typing import Any
 
 import proxy
@@ -212,7 +213,7 @@ def choose(name: str, data: DataSet, weights: Path) -> None:
 def best_options(name: str) -> dict[str, float]:
     """Return the options of the best trial of a method; none before there is one."""
     trials = [trial for trial in read()["trials"] if trial["method"] == name]
-    return max(trials, key=lambda trial: trial["base"] + trial["new"])["options"] if trials else {}
+    return max(trials, key=lambda trial: harmonic_mean((trial["base"], trial["new"])))["options"] if trials else {}
 
 
 def trial(name: str, start: Start, epochs: int, options: dict[str, float]) -> None:
@@ -313,12 +314,13 @@ def save(facts: dict[str, Any], results: list[PhaseResult], more: dict[str, Any]
     print(json.dumps(row), flush=True)
 
 
-def figures(tallies: list[Tally], base: range) -> dict[str, float]:
+def figures(tallies: list[Tally], base: range) -> dict[str, Any]:
     return {
         "average": round(average_accuracy(tallies), 2),
         "last": round(accuracy(tallies[-1]), 2),
         "base": round(accuracy(tallies[-1], base), 2),
         "new": round(new_accuracy(tallies[-1], base) or 0.0, 2),
+        "phase_accuracies": [round(accuracy(tally), 2) for tally in tallies],
     }
 
 

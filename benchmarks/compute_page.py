@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from math import sqrt
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import harmonic_mean, mean, stdev
 from typing import Any, TypeAlias
 
 from matplotlib.axes import Axes
@@ -108,14 +109,17 @@ def _draw_panel(axes: Axes, rows: Sequence[Row], total: str) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(color="#eaecf0", linewidth=0.8)
     trained = curves(rows)
+    middle = sqrt(min(row["seconds"] for row in rows) * max(row["seconds"] for row in rows))
     colours = {True: iter(WITH_IMAGES), False: iter(NO_IMAGES)}
     for row in (row for row in rows if row["method"] in CLOSED_FORM):
         marker, size, colour = ("*", 13, BLUE) if row["method"] == "ds-al" else ("D", 5, GREY)
         axes.plot([row["seconds"]], [row[total]], marker, color=colour, markersize=size)
         if row["method"] == "ds-al":
             axes.axhline(row[total], color=BLUE, linewidth=0.8, linestyle=":", zorder=0)
-            axes.annotate(f"DS-AL, {row['features']}: {row[total]:.1f}", (row["seconds"], row[total]), (-10, 7),
-                          textcoords="offset points", color=BLUE, ha="right", fontsize=9, weight="bold")  # fmt: skip
+            left = row["seconds"] < middle
+            axes.annotate(f"DS-AL, {row['features']}: {row[total]:.1f}", (row["seconds"], row[total]),
+                          (10 if left else -10, 4), textcoords="offset points", color=BLUE, fontsize=9, weight="bold",
+                          ha="left" if left else "right")  # fmt: skip
     ends = []
     for method in (name for name in ASKED if name in trained):
         line, kept = trained[method], keeps_images(method)
@@ -308,7 +312,7 @@ def _chosen(trials: list[Row]) -> str:
     ]
     for method in dict.fromkeys(trial["method"] for trial in trials):
         own = [trial for trial in trials if trial["method"] == method]
-        best, *others = sorted(own, key=lambda trial: -(trial["base"] + trial["new"]))
+        best, *others = sorted(own, key=lambda trial: -harmonic_mean((trial["base"], trial["new"])))
         tried = "; ".join(f"{_setting(trial)}: {_old_new(trial)}" for trial in others)
         cells = (
             METHODS.get(method).title,
