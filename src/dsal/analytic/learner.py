@@ -319,11 +319,7 @@ class Learner:
 
     def facts(self) -> dict[str, Any]:
         """Return what :meth:`restore` needs besides the arrays, as JSON values."""
-        return {
-            "phases": self.phases,
-            "gammas": list(self.gammas),
-            "ratio": [self.ratio.explained, self.ratio.energy],
-        }
+        return {"phases": self.phases, "gammas": list(self.gammas), "ratio": [self.ratio.explained, self.ratio.energy]}
 
     def restore(self, arrays: Mapping[str, Array], facts: Mapping[str, Any], learning: bool = True) -> None:
         """Restore the learner from :meth:`state` and :meth:`facts`; without the learning part it can only predict."""

@@ -27,8 +27,7 @@ _PASSING = ("out", "resume", "json", "report", "checkpoint_seconds")  # not stor
 def compare(
     context: typer.Context,
     methods: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="METHODS...", help="Names of methods.", show_default="all"),
+        list[str] | None, typer.Argument(metavar="METHODS...", help="Names of methods.", show_default="all")
     ] = None,
     phases: Annotated[
         str | None, option("K, the number of phases after the base phase; or several: 5,25,50.", "25")

@@ -57,14 +57,10 @@ def reproduce(
     seeds: Annotated[str | None, seeds_option("Seeds of the projection.", "0,1,2")] = None,
     quick: Annotated[bool, flag("--quick", "A tiny version of everything, to see it work.")] = False,
     backbone: Annotated[
-        str | None,
-        option("From images: backbone to use instead of training one.", panel="From images"),
+        str | None, option("From images: backbone to use instead of training one.", panel="From images")
     ] = None,
     recipe: Annotated[str, option("How to train the backbone: see dsal pretrain.", panel="From images")] = "imagenet",
-    epochs: Annotated[
-        int | None,
-        option("Epochs of base training.", "the recipe's", "From images"),
-    ] = None,
+    epochs: Annotated[int | None, option("Epochs of base training.", "the recipe's", "From images")] = None,
     size: Annotated[int, option("Side of the images in pixels.", panel="From images")] = 224,
     features: Annotated[str, option("Kind of features; last is the paper's.", panel="From images")] = "last",
     plan: Annotated[

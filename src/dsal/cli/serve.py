@@ -42,8 +42,7 @@ def serve(
     memory: Annotated[str, option("Memory of the server; models that are not in use leave it.")] = "4GB",
     access_log: Annotated[Path | None, option("Write a line about every request, as JSON.", metavar="FILE")] = None,
     audit_log: Annotated[
-        Path | None,
-        option("Where to write a line about every change.", "MODELS/.audit.jsonl", metavar="FILE"),
+        Path | None, option("Where to write a line about every change.", "MODELS/.audit.jsonl", metavar="FILE")
     ] = None,
     proxy: Annotated[
         list[str] | None,
@@ -58,8 +57,7 @@ def serve(
     ] = None,
     deepstack: Annotated[bool, flag("--deepstack", "Answer like DeepStack, too.")] = False,
     limit: Annotated[
-        list[str] | None,
-        option("Change a limit, such as max-body=16MB; may be repeated.", metavar="NAME=VALUE"),
+        list[str] | None, option("Change a limit, such as max-body=16MB; may be repeated.", metavar="NAME=VALUE")
     ] = None,
 ) -> None:
     """Serve a folder of models: a web page to teach and try them, an API to use them.

@@ -205,11 +205,7 @@ def open_tensors(path: StrPath, schema: Schema, *, truncated: bool = False) -> I
 
 
 def load_tensors(
-    path: StrPath,
-    schema: Schema | None = None,
-    *,
-    kind: str | None = None,
-    wanted: Callable[[str], bool] | None = None,
+    path: StrPath, schema: Schema | None = None, *, kind: str | None = None, wanted: Callable[[str], bool] | None = None
 ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """Read what :func:`save_tensors` wrote, as NumPy arrays and metadata, checked against ``schema``.
 

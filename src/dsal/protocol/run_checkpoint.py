@@ -56,12 +56,7 @@ class Checkpoint:
 
 
 def save_run_checkpoint(
-    path: Path,
-    results: Sequence[PhaseResult],
-    method: Method,
-    *,
-    finished: bool,
-    inside: PhaseProgress | None = None,
+    path: Path, results: Sequence[PhaseResult], method: Method, *, finished: bool, inside: PhaseProgress | None = None
 ) -> Kept:
     """Write the state of a seed atomically; a finished seed is saved without the method.
 

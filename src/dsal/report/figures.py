@@ -164,12 +164,7 @@ def _draw_reference(ax: Axes, reference: Reference) -> None:
 
 def _name_references(ax: Axes, panel: Panel) -> None:
     labels = spread([reference.y for reference in panel.references], 0.05 * (panel.y.high - panel.y.low), panel.y.high)
-    beside: dict[str, Any] = {
-        "transform": ax.get_yaxis_transform(),
-        "color": PAPER,
-        "clip_on": False,
-        "gid": "paper",
-    }
+    beside: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "color": PAPER, "clip_on": False, "gid": "paper"}
     for reference, label in zip(panel.references, labels, strict=True):
         ax.plot([1.01, 1.03], [reference.y, label], linewidth=0.5, **beside)
         ax.text(1.035, label, reference.label, fontsize=SMALL, va="center_baseline", **beside)

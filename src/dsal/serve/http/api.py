@@ -65,10 +65,7 @@ def api_routes(service: Service, bodies: Bodies) -> APIRouter:
 
     @router.post("/{name}/suggest", openapi_extra=schemas.image_body(hashes=schemas.HASHES))
     async def suggest(
-        name: str,
-        request: Request,
-        count: Annotated[int, Query(ge=1, le=1000)] = 20,
-        skip_broken: SkipBroken = False,
+        name: str, request: Request, count: Annotated[int, Query(ge=1, le=1000)] = 20, skip_broken: SkipBroken = False
     ) -> schemas.Suggestions:
         """Suggest unlabelled images worth labelling: typical of what the model is unsure of, and diverse."""
         model_path(library.folder, name)
