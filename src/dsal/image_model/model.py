@@ -23,6 +23,7 @@ from dsal.errors import FileFormatError, InputError
 from dsal.files.atomic import StrPath
 from dsal.files.model_schema import IMAGE_MODEL
 from dsal.files.tensors import load_tensors
+from dsal.image_model.graph_features import Known
 from dsal.image_model.image_features import BackboneFeatures
 from dsal.image_model.image_predictor import ImagePredictor
 from dsal.image_model.learned_state import LearnedState
@@ -174,7 +175,7 @@ class ImageModel:
         given = labelled_images(source)
         for label in dict.fromkeys(given.labels):
             check_class_name(label)
-        known = _nothing_known if again else self.seen.__contains__
+        known: Known = (lambda key: False) if again else self.seen.__contains__
         found = self._features().collect(given.images, broken=broken, known=known, progress=progress)
         position = {row: i for i, row in enumerate(found.rows.tolist())}
         read = [row for row in sorted(found.keys) if row in position or known(found.keys[row])]
@@ -311,9 +312,7 @@ class ImageModel:
             raise InputError(f"{_subject(unknown)} never learned: learn them under the right label instead")
         rows = [row for row, labels in enumerate(learned) if labels and given.labels[row] not in labels]
         strange = [row for row in rows if given.labels[row] not in self.classes]
-        if (
-            strange and new_label is None
-        ):  # the folder of a class that was renamed would silently bring its old name back
+        if strange and new_label is None:  # the folder of a renamed class would silently bring its old name back
             label, now = given.labels[strange[0]], learned[strange[0]][0]
             raise InputError(
                 f"the model has no class {label!r}; it knows these images as {now!r}. If that is its new name, rename "
@@ -508,10 +507,6 @@ class ImageModel:
         ]
         if unseen:
             raise InputError(f"{_subject(unseen)} never learned under that label and cannot be forgotten")
-
-
-def _nothing_known(key: bytes) -> bool:
-    return False
 
 
 def _subject(images: Sequence[object]) -> str:
