@@ -100,5 +100,4 @@ def _read(folder: Path, backbone: Backbone, dataset: DataSet, kind: str) -> Feat
 
 
 def _map(path: Path) -> NDArray[np.float32]:
-    array: NDArray[np.float32] = np.lib.format.open_memmap(path, mode="r")
-    return array
+    return np.lib.format.open_memmap(path, mode="r")

@@ -244,5 +244,4 @@ def doubts(likely: NDArray[np.float64]) -> NDArray[np.float64]:
     if likely.shape[1] < 2:
         return np.ones(len(likely))
     two = np.partition(likely, -2, axis=1)[:, -2:]
-    doubt: NDArray[np.float64] = 1.0 - (two[:, 1] - two[:, 0])
-    return doubt
+    return 1.0 - (two[:, 1] - two[:, 0])

@@ -230,8 +230,7 @@ class LearnedState:
         targets, weights = (part.T.cpu().numpy() for part in (ridge.targets, ridge.weights()))
 
         def solve(b: Double) -> Double:
-            solved: Double = ridge.solve(torch.from_numpy(b).to(ridge.targets.device)).cpu().numpy()
-            return solved
+            return ridge.solve(torch.from_numpy(b).to(ridge.targets.device)).cpu().numpy()
 
         trace = inverse_trace(solve, ridge.size)
         return expected_scores(targets, weights, ridge.gamma, trace, self.statistics)
