@@ -7,7 +7,6 @@ preprocessing, and the classes it has seen, so that no run can mistake one of th
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -321,24 +320,24 @@ CARD = Ruled(
 """Schema of a card in a file."""
 
 
-def weight_arrays(make: Callable[[Card], Backbone], card: dict[str, Any], prefix: str = "") -> dict[str, Array]:
-    """Return the arrays expected in a file of weights with this card; ``make`` builds such a backbone."""
+def _weight_arrays(facts: dict[str, Any]) -> dict[str, Array]:
+    """Return the arrays expected in a file of weights with this card."""
+    card = facts["card"]
     with torch.device("meta"):  # shapes without memory
-        backbone = make(read_card(card))
+        backbone = Backbone(read_card(card))
         backbone.auxiliary = auxiliary_heads(backbone.card, backbone.mapped)
-        expected = like(backbone.state_dict(), prefix)
+        expected = like(backbone.state_dict())
     seen = "head outputs" if card["seen_classes"] is None else len(card["seen_classes"])
-    features = re.escape(f"{prefix}feature_")
     return {
         **expected,
-        f"{features}mean": Array("float32", ("features",)),  # of any kind of features
-        f"{features}std": Array("float32", ("features",), low=1e-9),
-        re.escape(f"{prefix}head.weight"): Array("float32", (seen, "pooled"), optional=True),
-        re.escape(f"{prefix}head.bias"): Array("float32", (seen,), optional=True),
+        "feature_mean": Array("float32", ("features",)),  # of any kind of features
+        "feature_std": Array("float32", ("features",), low=1e-9),
+        r"head\.weight": Array("float32", (seen, "pooled"), optional=True),
+        r"head\.bias": Array("float32", (seen,), optional=True),
     }
 
 
-SCHEMA = Schema(KIND, Record({"card": CARD}), lambda facts: weight_arrays(Backbone, facts["card"]))
+SCHEMA = Schema(KIND, Record({"card": CARD}), _weight_arrays)
 
 
 def channels_last(backbone: Backbone) -> Backbone:

@@ -39,21 +39,16 @@ class PooledModule(nn.Module):
 
     Args:
         module: images (n, c, size, size) to features (n, d), maps (n, d, h, w) or tokens (n, t, d).
-        width: d; found by a trial run if not given.
-        shape: (c, size, size) of the images of that trial.
+        shape: (c, size, size) of the images; a trial run with one finds d.
     """
 
-    def __init__(
-        self, module: nn.Module, width: int | None = None, shape: tuple[int, int, int] = (3, 224, 224)
-    ) -> None:
+    def __init__(self, module: nn.Module, shape: tuple[int, int, int]) -> None:
         super().__init__()
         self.module = module.eval()
-        if width is None:
-            parameter = next(module.parameters(), torch.empty(0))
-            with torch.no_grad():
-                _, out = next(self.maps(torch.zeros(1, *shape, device=parameter.device)))
-            width = out.shape[2 if out.ndim == 3 else 1]
-        self.channels, self.stage_ends = {"output": width}, ("output",)
+        parameter = next(module.parameters(), torch.empty(0))
+        with torch.no_grad():
+            _, out = next(self.maps(torch.zeros(1, *shape, device=parameter.device)))
+        self.channels, self.stage_ends = {"output": out.shape[2 if out.ndim == 3 else 1]}, ("output",)
 
     def maps(self, x: Tensor) -> Iterator[tuple[str, Tensor]]:
         """Yield what the module returns for images (n, c, h, w)."""
@@ -108,7 +103,7 @@ def wrap_module(
             backbone when loading it.
     """
     card = Card(architecture=architecture, in_channels=in_channels, size=size, mean=mean, std=std)
-    return channels_last(Backbone(card, PooledModule(module, shape=(in_channels, size, size)))).eval()
+    return channels_last(Backbone(card, PooledModule(module, (in_channels, size, size)))).eval()
 
 
 def as_backbone(backbone: str | Backbone | nn.Module) -> Backbone:

@@ -228,9 +228,8 @@ def check_choice(
     size: int,
     activation: str = "tanh",
     seed: int = 0,
-    gammas: Sequence[float] = CHECKED_GAMMAS,
 ) -> ChoiceCheck:
-    """Compare a choice with the best of ``gammas`` x C = 0 .. 2 on test data: six trainings."""
+    """Compare a choice with the best of :data:`CHECKED_GAMMAS` x C = 0 .. 2 on test data: six trainings."""
     stream = Stream(activation)
 
     def trained(gamma: float, ratio: float) -> tuple[float, list[float]]:
@@ -241,6 +240,10 @@ def check_choice(
         return percent(measured.hits[-1], measured.totals), grid
 
     last, _ = trained(gamma, ratio)
-    found = [(value, tried, RATIOS[place]) for tried in gammas for place, value in enumerate(trained(tried, ratio)[1])]
+    found = [
+        (value, tried, RATIOS[place])
+        for tried in CHECKED_GAMMAS
+        for place, value in enumerate(trained(tried, ratio)[1])
+    ]
     best, best_gamma, best_ratio = max(found, key=lambda entry: entry[0])
     return ChoiceCheck(last, best, best_gamma, best_ratio)
