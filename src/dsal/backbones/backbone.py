@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from dsal.backbones.pooling import KINDS, MappedNetwork, offered_kinds, pool, width
 from dsal.backbones.stage_heads import BRANCHES, StageHeads
 from dsal.base.registry import Registry
-from dsal.errors import FileFormatError, InputError, UnknownNameError
+from dsal.errors import FileFormatError, InputError, check_name
 from dsal.files.model_schema import CARD_KEYS
 from dsal.files.schema import ANY_TABLE, Array, Choice, Each, Flag, Maybe, Number, Record, Ruled, Schema, Text, like
 from dsal.files.tensors import load_tensors, save_tensors
@@ -149,8 +149,7 @@ class Backbone(nn.Module):
     @torch.no_grad()
     def pooled(self, images: Tensor, features: str) -> Tensor:
         """Return the features (n, d) of a batch of images before standardisation."""
-        if features not in self.widths:
-            raise UnknownNameError("kind of features", features, tuple(self.widths))
+        check_name("kind of features", features, self.widths)
         x = self._checked(images)
         with _evaluating(self):
             return sum(weight * pool(self.mapped, view, features) for view, weight in self._views(x))  # type: ignore[return-value]

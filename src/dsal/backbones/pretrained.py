@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from dsal.backbones import graphs, lite
 from dsal.backbones.backbone import ARCHITECTURES, Backbone, Card, channels_last, load_backbone, shipped_weights
 from dsal.backbones.graphs import IMAGENET_MEAN, IMAGENET_STD
-from dsal.errors import FileFormatError, InputError, UnknownNameError
+from dsal.errors import FileFormatError, InputError, UnknownNameError, check_name
 
 DEFAULT = lite.NAME
 MODULE = "module"
@@ -159,9 +159,7 @@ def _checkpoint(path: Path) -> Backbone:
 def _torchvision(name: str, pretrained: bool) -> Backbone:
     models = _package("torchvision").models
     # Classifiers, without the two that become other networks when they are created without weights.
-    valid = models.list_models(module=models, exclude=("googlenet", "inception_v3"))
-    if name not in valid:
-        raise UnknownNameError("torchvision model", name, valid)
+    check_name("torchvision model", name, models.list_models(module=models, exclude=("googlenet", "inception_v3")))
     weights = models.get_model_weights(name).DEFAULT
     network = models.get_model(name, weights=weights if pretrained else None)
     _drop_classes(network)

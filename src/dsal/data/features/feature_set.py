@@ -21,7 +21,7 @@ from torch import Tensor
 from dsal.data.dataset import EMBEDDED
 from dsal.data.features.coding import decode, encode
 from dsal.data.samples import FeatureArray, FeatureRows, MappedRows
-from dsal.errors import FileFormatError, InputError, UnknownNameError
+from dsal.errors import FileFormatError, InputError, check_name
 from dsal.files.schema import Anything, Array, Each, Maybe, Number, Record, Ruled, Schema, Text
 from dsal.files.tensors import load_tensors, save_tensors
 
@@ -174,10 +174,9 @@ class FeatureSet:
             UnknownNameError: the set holds no such kind.
         """
         kinds = tuple(self.widths)
-        if features is not None and features not in kinds:
-            raise UnknownNameError(f"kind of features in the set {self.name!r}", features, kinds)
         if features in (None, self.kind):
             return self
+        check_name(f"kind of features in the set {self.name!r}", features, kinds)
         held = {kind: self.widths[kind] for kind in kinds[: kinds.index(features) + 1]}
         start = self.train_x.shape[1] - held[features]
         if start == 0:

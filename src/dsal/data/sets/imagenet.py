@@ -34,7 +34,7 @@ from dsal.data.images.image_files import FileData, Listing, files_fingerprint
 from dsal.data.images.labelled_files import images_below
 from dsal.data.scenario import class_order
 from dsal.data.sets.class_folders import ListedImages, list_classes
-from dsal.errors import FileFormatError, InputError, MissingDataError, UnknownNameError
+from dsal.errors import FileFormatError, InputError, MissingDataError, check_name
 
 PARTS = ("train", "val")
 FULL, HUNDRED = "imagenet", "imagenet100"
@@ -85,8 +85,7 @@ def imagenet_files(root: Path, part: str, classes: Sequence[str] | None = None) 
         MissingDataError: a folder or label file is missing; the message says which.
         InputError: a class of ``classes`` has no images.
     """
-    if part not in PARTS:
-        raise UnknownNameError("part of ImageNet", part, PARTS)
+    check_name("part of ImageNet", part, PARTS)
     folder = root / part
     _expect_folder(folder)
     nested = any(entry.is_dir() for entry in folder.iterdir())
