@@ -276,15 +276,13 @@ class Learner:
 
     def outputs(self, X: NDArray[Any]) -> list[Tensor]:
         """Return X_M W_M, and X_C W_C of each compensation stream, (n x classes), for features X (n x d_in)."""
-        streams = list(
-            zip((self.main_activation, *(s.activation for s in self.compensations)), self.weights, strict=True)
-        )
-        parts: list[list[Tensor]] = [[] for _ in streams]
+        activations, weights = (self.main_activation, *(s.activation for s in self.compensations)), self.weights
+        parts: list[list[Tensor]] = [[] for _ in weights]
         for start in range(0, len(X), self.block_rows):
             rows = torch.tensor(X[start : start + self.block_rows], dtype=torch.float64, device=self.backend.device)
             z = self.expand(rows)
-            for part, (activation, weights) in zip(parts, streams, strict=True):
-                part.append(self.backend.product(apply(activation, z), weights))
+            for part, activation, w in zip(parts, activations, weights, strict=True):
+                part.append(self.backend.product(apply(activation, z), w))
         return [torch.cat(part) for part in parts]
 
     @contextmanager

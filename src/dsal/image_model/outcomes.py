@@ -122,12 +122,7 @@ def counted(classes: Sequence[str], columns: NDArray[np.int64], answers: NDArray
 
 def added(one: LeftOut, other: LeftOut) -> LeftOut:
     """Return the sum of both counts."""
-    both = {label: dict(answers) for label, answers in one.items()}
-    for label, answers in other.items():
-        row = both.setdefault(label, {})
-        for answer, images in answers.items():
-            row[answer] = row.get(answer, 0) + images
-    return both
+    return {label: dict(Counter(one.get(label, {})) + Counter(other.get(label, {}))) for label in {**one, **other}}
 
 
 def restricted(counts: LeftOut, classes: Collection[str]) -> LeftOut:

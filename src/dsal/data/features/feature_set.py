@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -253,27 +253,14 @@ def save_features(path: str | os.PathLike[str], features: FeatureSet, *, step: f
     )
 
 
-def described_set(
-    facts: Mapping[str, Any],
-    train_x: FeatureArray,
-    train_y: NDArray[np.int64],
-    test_x: FeatureArray,
-    test_y: NDArray[np.int64],
-    fingerprint: str,
-) -> FeatureSet:
+Rows: TypeAlias = tuple[FeatureArray, NDArray[np.int64], FeatureArray, NDArray[np.int64]]
+"""Training and test features, each followed by its labels."""
+
+
+def described_set(facts: Mapping[str, Any], rows: Rows, fingerprint: str) -> FeatureSet:
     """Return a set of features with the facts of :data:`RECORD`."""
-    return FeatureSet(
-        name=facts["name"],
-        train_x=train_x,
-        train_y=train_y,
-        test_x=test_x,
-        test_y=test_y,
-        class_names=tuple(facts["class_names"]),
-        fingerprint=fingerprint,
-        widths=dict(facts["widths"]),
-        backbone=facts["backbone"],
-        dataset=facts["dataset"],
-    )
+    names, widths = tuple(facts["class_names"]), dict(facts["widths"])
+    return FeatureSet(facts["name"], *rows, names, fingerprint, widths, facts["backbone"], facts["dataset"])
 
 
 def read_features(path: str | os.PathLike[str], features: str | None = None) -> FeatureSet:
@@ -295,7 +282,7 @@ def read_features(path: str | os.PathLike[str], features: str | None = None) -> 
         else:
             train_x, test_x = (arrays[name].astype(np.float32) for name in ("train_x", "test_x"))
         rows = train_x, train_y, test_x, test_y
-        whole = described_set(facts, *rows, features_fingerprint(*rows))
+        whole = described_set(facts, rows, features_fingerprint(*rows))
     except (LookupError, TypeError, ValueError, OverflowError) as error:
         raise FileFormatError(f"{Path(path)} is not a complete set of features: {error}") from error
     return whole.select(features)

@@ -67,10 +67,8 @@ def _data_set(name: str, folder: Path, classes: Sequence[str] | None) -> DataSet
     if unknown:
         raise InputError(f"{folder / 'val'} has images of classes that are not in {folder / 'train'}: {unknown[0]}")
     renumbered = np.array([number[wnid] for wnid in val.names])[val.numbers]
-    parts = [
-        FileData(part.paths, torch.from_numpy(labels)) for part, labels in ((train, train.numbers), (val, renumbered))
-    ]
-    return DataSet(name, parts[0], parts[1], train.names, files_fingerprint(*parts))
+    parts = FileData(train.paths, torch.from_numpy(train.numbers)), FileData(val.paths, torch.from_numpy(renumbered))
+    return DataSet(name, *parts, train.names, files_fingerprint(*parts))
 
 
 def imagenet_files(root: Path, part: str, classes: Sequence[str] | None = None) -> ListedImages:
