@@ -88,7 +88,7 @@ def reproduce(
         images = _Images(data, dataset, data_root, backbone, recipe, epochs, size, features)
         options = {**paper_options(data.name, len(data.class_names)), "dataset": str(out / FEATURES)}
         if quick:
-            options = {**options, **_fewer(options)}
+            options |= {"expansion_size": 256, "phases": options["phases"][:2], "growing": options["growing"][:2]}
     characters = CHARACTERS if images is None and CHARACTERS in feature_set_names() else None
     options = {
         **options,
@@ -113,11 +113,6 @@ def reproduce(
             bar.update(task, completed=step.done, total=step.total)
     for path in write_documents(out):
         say(path)
-
-
-def _fewer(options: dict[str, Any]) -> dict[str, Any]:
-    """Return options with only the first two values of K and a small d_B."""
-    return {"expansion_size": 256, "phases": options["phases"][:2], "growing": options["growing"][:2]}
 
 
 def _features(images: _Images, out: Path) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,6 +68,16 @@ class Prediction:
     top_k: tuple[tuple[str, float], ...]
     novelty: float
     novel: bool
+
+    def facts(self) -> dict[str, Any]:
+        """Return everything except the path as JSON values; NaN becomes None."""
+        return {
+            "label": self.label,
+            "score": self.score,
+            "top_k": [{"label": label, "score": score} for label, score in self.top_k],
+            "novelty": None if math.isnan(self.novelty) else self.novelty,
+            "novel": self.novel,
+        }
 
 
 class PredictionList(list[Prediction]):
