@@ -22,7 +22,7 @@ from dsal.distributed import ALONE, Team
 from dsal.errors import FileFormatError, InputError
 from dsal.files.atomic import StrPath
 from dsal.files.model_schema import IMAGE_MODEL
-from dsal.files.tensors import load_tensors
+from dsal.files.tensors import load_tensors, under
 from dsal.image_model.graph_features import Known
 from dsal.image_model.image_features import BackboneFeatures
 from dsal.image_model.image_predictor import ImagePredictor
@@ -44,7 +44,7 @@ from dsal.image_model.sources import (
     unlabelled_images,
 )
 from dsal.image_model.stored_model import StoredModel
-from dsal.image_model.version import AnyArray, Timeline, Version, in_memory, next_id, part
+from dsal.image_model.version import AnyArray, Timeline, Version, in_memory, next_id
 
 GAMMA = 100.0
 """Ridge penalty of new image models, chosen by benchmarks/few_images.py: see docs/photo-results.md."""
@@ -443,7 +443,9 @@ class ImageModel:
         arrays, facts = load_tensors(path, IMAGE_MODEL)
         try:
             stored = StoredModel.of({**arrays}, facts)
-            state = {name: torch.from_numpy(in_memory(value)) for name, value in part(stored.fixed, "backbone").items()}
+            state = {
+                name: torch.from_numpy(in_memory(value)) for name, value in under(stored.fixed, "backbone").items()
+            }
             opened = stored_backbone(read_card(stored.card), state, backbone)
             if opened.fingerprint() != stored.backbone_sha256:
                 raise InputError(

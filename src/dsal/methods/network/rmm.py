@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from dsal.errors import InputError
+from dsal.files.tensors import flat, under
 from dsal.methods.contract import Phase
 from dsal.methods.network.aanets import PODNetAANets
 from dsal.methods.network.icarl import ICaRL
-from dsal.methods.network.kit.part import prefixed, unprefixed
 from dsal.methods.network.kit.policy import Action, Policy, learn_policy, tilted
 from dsal.methods.network.kit.replay import Herded, ReplayMethod
 from dsal.training.sample import seed_of
@@ -131,11 +131,11 @@ class ManagedMemory(Herded["_Options"]):
             )
 
     def state(self) -> dict[str, Tensor]:
-        own = {} if self.learned is None else prefixed("policy", self.learned.state_dict())
+        own = {} if self.learned is None else flat({"policy": self.learned.state_dict()})
         return {**own, "per_class": torch.tensor(self.exemplars.per_class)}
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        if weights := unprefixed("policy", tensors):
+        if weights := under(tensors, "policy"):
             self.learned = Policy()
             self.learned.load_state_dict({name: value.cpu() for name, value in weights.items()})
         if "per_class" in tensors:
