@@ -410,9 +410,8 @@ class ImageModel:
         card, backbone = self.backbone.card, dict[str, AnyArray]()
         if card.architecture != MODULE:  # of a user's own module only the fingerprint is saved
             state = self.backbone.state_dict().items()
-            backbone = {
-                f"backbone.{name}": value.cpu().numpy() for name, value in state if not name.startswith("head.")
-            }
+            weights = ((name, value) for name, value in state if not name.startswith("head."))
+            backbone = {f"backbone.{name}": value.cpu().numpy() for name, value in weights}
         StoredModel(
             card=asdict(card),
             backbone_sha256=self.backbone.fingerprint(),
@@ -443,9 +442,8 @@ class ImageModel:
         arrays, facts = load_tensors(path, IMAGE_MODEL)
         try:
             stored = StoredModel.of({**arrays}, facts)
-            state = {
-                name: torch.from_numpy(in_memory(value)) for name, value in under(stored.fixed, "backbone").items()
-            }
+            weights = under(stored.fixed, "backbone").items()
+            state = {name: torch.from_numpy(in_memory(value)) for name, value in weights}
             opened = stored_backbone(read_card(stored.card), state, backbone)
             if opened.fingerprint() != stored.backbone_sha256:
                 raise InputError(
