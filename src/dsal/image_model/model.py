@@ -197,9 +197,7 @@ class ImageModel:
         not recognised.
         """
         with self._change(f"learned {plural(len(y), 'image')} of {listed(sorted(set(y.tolist())))}"):
-            learned = self._learned.learn(x, y, [None] * len(y) if keys is None else keys)
-        new, known, accuracy, mistaken = learned
-        return Lesson(len(y), new, known, (), accuracy, mistaken=mistaken)
+            return self._learned.learn(x, y, [None] * len(y) if keys is None else keys)
 
     def predict(
         self,
