@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from dsal.backbones.backbone import Backbone
 from dsal.backbones.extraction import extract_dataset, feature_set, with_statistics
+from dsal.base.options import user_folder
 from dsal.base.progress import OnProgress
 from dsal.data.dataset import DataSet
 from dsal.data.features.feature_set import FeatureSet
@@ -65,7 +65,7 @@ def cached_features(
 
 def cache_folder() -> Path:
     """Return ``features`` under the environment variable ``DSAL_CACHE``, else under ``~/.cache/dsal``."""
-    return Path(os.environ.get("DSAL_CACHE") or Path.home() / ".cache" / "dsal").expanduser() / "features"
+    return user_folder("DSAL_CACHE") / "features"
 
 
 def _entry(folder: Path, backbone: Backbone, dataset: DataSet, kind: str) -> tuple[Path, dict[str, Any]]:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dsal.base.options import user_folder
 from dsal.base.progress import OnProgress
 from dsal.data.images.decode import ImageSource, Pixels, check_broken, decode_image
 from dsal.errors import FileFormatError
@@ -308,8 +309,7 @@ def _agree(backbone: Backbone, graph: Graph, images: NDArray[np.uint8]) -> bool:
 
 def cached_path(fingerprint: str) -> Path:
     """Return the path where the graph of a backbone is cached, whether or not it exists."""
-    root = Path(os.environ.get("DSAL_DATA") or Path.home() / ".cache" / "dsal").expanduser()
-    return root / "onnx" / f"{fingerprint}.onnx"
+    return user_folder("DSAL_DATA") / "onnx" / f"{fingerprint}.onnx"
 
 
 @lru_cache(maxsize=4)
