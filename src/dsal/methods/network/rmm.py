@@ -16,7 +16,7 @@ from dsal.methods.network.aanets import PODNetAANets
 from dsal.methods.network.icarl import ICaRL
 from dsal.methods.network.kit.policy import Action, Policy, learn_policy, tilted
 from dsal.methods.network.kit.replay import Herded, ReplayMethod
-from dsal.training.sample import seed_of
+from dsal.training.sample import seed_of, shuffled_classes
 
 PUBLISHED = {
     5: (0.8, 0.8, 0.6, 0.6, 0.6, 0.6),
@@ -91,11 +91,8 @@ class ManagedMemory(Herded["_Options"]):
             return phase
         labels = phase.samples.labels.cpu()
         generator = torch.Generator().manual_seed(seed_of(self.method.seed, 900_000 + phase.index))
-        order = torch.randperm(len(labels), generator=generator)
-        rows = []
-        for label in labels.unique():
-            own = order[labels[order] == label]
-            rows.append(own[: max(1, round((1 - fraction) * len(own)))])
+        classes = shuffled_classes(labels, generator)
+        rows = [own[: max(1, round((1 - fraction) * len(own)))] for own in classes]
         chosen = torch.cat(rows).sort().values.to(phase.samples.labels.device)
         return replace(phase, samples=phase.samples.take(chosen))
 
