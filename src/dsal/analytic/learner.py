@@ -331,10 +331,9 @@ class Learner:
         self.phases, self.ratio = facts["phases"], RatioFit(*facts["ratio"])
         self.gammas = tuple(check_positive("gamma", gamma) for gamma in facts["gammas"][: len(names)])
         if learning:
-            ridges = [
-                unpack_ridge(own[name], gamma, self.backend) for name, gamma in zip(names, self.gammas, strict=True)
-            ]
-            self.main, self.comps, self._frozen = ridges[0], tuple(ridges[1:]), None
+            gammas = zip(names, self.gammas, strict=True)
+            self.main, *comps = (unpack_ridge(own[name], gamma, self.backend) for name, gamma in gammas)
+            self.comps, self._frozen = tuple(comps), None
         else:
             self._frozen = tuple(torch.from_numpy(own[name]["weights"]).to(device).T for name in names)
 

@@ -58,9 +58,7 @@ class _Novelty(nn.Module):
         (logit, its_spread), (distance, spread) = predictor.reference.standard
         self.weights = DISTANCE_WEIGHT / spread, -1 / its_spread  # of distance and logit in the score
         self.offset = logit / its_spread - DISTANCE_WEIGHT * distance / spread
-        scores, fractions = (
-            np.pad(part, (0, 1), "edge") for part in predictor.reference.known
-        )  # so that there are two
+        scores, fractions = (np.pad(part, (0, 1), "edge") for part in predictor.reference.known)  # two or more
         for name, part in (*vars(predictor.distance).items(), ("scores", scores), ("fractions", fractions)):
             self.register_buffer(name, torch.from_numpy(np.asarray(part, dtype=np.float32)))
 

@@ -58,9 +58,8 @@ def from_pretrained(
         return read_model(Path(name))
     fetch = needs("huggingface_hub", "hub").snapshot_download
     patterns = [*FILES, "README.md"]
-    return read_model(
-        Path(fetch(str(name), revision=revision, token=token, cache_dir=cache_dir, allow_patterns=patterns))
-    )
+    folder = fetch(str(name), revision=revision, token=token, cache_dir=cache_dir, allow_patterns=patterns)
+    return read_model(Path(folder))
 
 
 def model_card(model: ImageModel | DSALClassifier, name: str, licence: str) -> str:

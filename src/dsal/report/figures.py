@@ -87,9 +87,8 @@ def draw_confusion(items: Sequence[tuple[Run, ConfusionChart]]) -> Figure:
     """Draw the last phase's matrix of each run, rows scaled to their totals."""
     columns = min(math.ceil(math.sqrt(len(items))), 3)
     rows = math.ceil(len(items) / columns)
-    figure = Figure(
-        figsize=(max(3.2 * columns, 4.2) + 0.6, (3.2 if columns > 1 else 4.0) * rows + 0.3), layout="constrained"
-    )
+    width, height = max(3.2 * columns, 4.2) + 0.6, (3.2 if columns > 1 else 4.0) * rows + 0.3
+    figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for ax, (run, confusion) in zip(axes, items, strict=False):
@@ -107,9 +106,8 @@ def draw_confusion(items: Sequence[tuple[Run, ConfusionChart]]) -> Figure:
         ax.tick_params(labelsize=SMALL, color=INK)
     for ax in axes[len(items) :]:
         ax.set_axis_off()
-    bar = figure.colorbar(
-        image, ax=list(axes), shrink=0.8 if rows == 1 else 0.5, ticks=np.sqrt([0, 0.05, 0.25, 0.5, 1])
-    )
+    shrink, ticks = 0.8 if rows == 1 else 0.5, np.sqrt([0, 0.05, 0.25, 0.5, 1])
+    bar = figure.colorbar(image, ax=list(axes), shrink=shrink, ticks=ticks)
     bar.ax.set_yticklabels(["0", "5", "25", "50", "100"])
     bar.set_label("% of the true class's test images", fontsize=SMALL)
     bar.ax.tick_params(labelsize=SMALL)

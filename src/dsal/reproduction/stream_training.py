@@ -211,9 +211,7 @@ def choose_values(setting: Setting, *, size: int, activation: str = "tanh", seed
     """
     data, scenario = setting.features, setting.scenario
     positions = scenario.positions(data.train_y)
-    model = DSALClassifier(
-        expansion_size=size, gamma="auto", compensation="auto", activation=activation, random_state=seed
-    )
+    model = DSALClassifier(size, gamma="auto", compensation="auto", activation=activation, random_state=seed)
     for k in range(len(scenario.phases)):
         rows = scenario.phase_rows(data.train_y, k)
         model.partial_fit(data.train_x[rows], positions[rows])

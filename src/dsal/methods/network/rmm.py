@@ -123,9 +123,7 @@ class ManagedMemory(Herded["_Options"]):
         if options.actions == "learned" and not self.method.classes_seen:
             features = functional.normalize(self.method.features_of(phase.samples)).cpu()
             labels = phase.samples.labels.cpu()
-            self.learned = learn_policy(
-                features, labels, options.exemplars_per_class, options.episodes, self.method.seed
-            )
+            self.learned = learn_policy(features, labels, options.exemplars_per_class, options.episodes, options.seed)
 
     def state(self) -> dict[str, Tensor]:
         own = {} if self.learned is None else flat({"policy": self.learned.state_dict()})
