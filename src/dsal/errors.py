@@ -6,7 +6,7 @@ would expect, so ``except ValueError`` and ``except DSALError`` both work.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from difflib import get_close_matches
 
 
@@ -36,12 +36,6 @@ class UnknownNameError(InputError):
     def __reduce__(self) -> tuple[type[UnknownNameError], tuple[str, object, tuple[str, ...]]]:
         """Rebuild from the three arguments, so that the error survives a process boundary."""
         return type(self), (self.kind, self.name, self.valid)
-
-
-def check_name(kind: str, name: str, valid: Collection[str]) -> None:
-    """Raise :class:`UnknownNameError` unless ``name`` is one of the valid ones."""
-    if name not in valid:
-        raise UnknownNameError(kind, name, valid)
 
 
 class PluginError(DSALError, ImportError):

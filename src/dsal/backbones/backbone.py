@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from dsal.backbones.pooling import KINDS, MappedNetwork, offered_kinds, pool, width
 from dsal.backbones.stage_heads import BRANCHES, StageHeads
-from dsal.base.registry import Registry
-from dsal.errors import FileFormatError, InputError, check_name
+from dsal.base.registry import Registry, check_name
+from dsal.errors import FileFormatError, InputError
 from dsal.files.model_schema import CARD_KEYS
 from dsal.files.schema import ANY_TABLE, Array, Choice, Each, Flag, Maybe, Number, Record, Ruled, Schema, Text, like
 from dsal.files.tensors import load_tensors, save_tensors

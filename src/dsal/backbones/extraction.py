@@ -20,13 +20,14 @@ from numpy.typing import NDArray
 
 from dsal.backbones.backbone import Backbone
 from dsal.base.progress import OnProgress
+from dsal.base.registry import check_name
 from dsal.data.dataset import DataSet
 from dsal.data.features.feature_set import FeatureSet, features_fingerprint
 from dsal.data.features.shards import PARTS, is_sharded, read_shards, shard_digest, shard_path, write_index, write_shard
 from dsal.data.images.image_files import FileData
 from dsal.data.samples import ImageData
 from dsal.distributed import ALONE, Team
-from dsal.errors import InputError, check_name
+from dsal.errors import InputError
 
 _STATISTICS_ROWS = 50_000
 

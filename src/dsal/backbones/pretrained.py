@@ -28,7 +28,8 @@ from torch import Tensor, nn
 from dsal.backbones import graphs, lite
 from dsal.backbones.backbone import ARCHITECTURES, Backbone, Card, channels_last, load_backbone, shipped_weights
 from dsal.backbones.graphs import IMAGENET_MEAN, IMAGENET_STD
-from dsal.errors import FileFormatError, InputError, UnknownNameError, check_name
+from dsal.base.registry import check_name
+from dsal.errors import FileFormatError, InputError, UnknownNameError
 
 DEFAULT = lite.NAME
 MODULE = "module"

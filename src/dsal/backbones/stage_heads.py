@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from dsal.backbones.pooling import MappedNetwork
-from dsal.errors import InputError, check_name
+from dsal.base.registry import check_name
+from dsal.errors import InputError
 
 WIDEST = 128
 """Channels of a branch, at most; those of a pooled branch."""

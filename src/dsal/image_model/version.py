@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dsal.errors import InputError, StaleVersionError, check_name
+from dsal.errors import InputError, StaleVersionError, UnknownNameError
 from dsal.files.tensors import StoredArray, under
 from dsal.image_model.outcomes import LeftOut, renamed, restricted
 from dsal.image_model.seen import Seen
@@ -126,7 +126,8 @@ class Version:
     def _check_known(self, label: str) -> None:
         if not self.meta:
             raise InputError("the model has learned nothing yet: teach it some images first")
-        check_name("class", label, self.classes)
+        if label not in self.classes:
+            raise UnknownNameError("class", label, self.classes)
 
 
 @dataclass(frozen=True, eq=False)

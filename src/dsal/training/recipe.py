@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dsal.backbones.stage_heads import BRANCHES
-from dsal.base.registry import Registry
-from dsal.errors import InputError, check_name
+from dsal.base.registry import Registry, check_name
+from dsal.errors import InputError
 from dsal.training.augment import ROTATIONS, TRANSFORMS
 
 CROPS = ("resized", "shift")

@@ -18,10 +18,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dsal.base.registry import check_name
 from dsal.data.dataset import EMBEDDED
 from dsal.data.features.coding import decode, encode
 from dsal.data.samples import FeatureArray, FeatureRows, MappedRows
-from dsal.errors import FileFormatError, InputError, check_name
+from dsal.errors import FileFormatError, InputError
 from dsal.files.schema import Anything, Array, Each, Maybe, Number, Record, Ruled, Schema, Text
 from dsal.files.tensors import load_tensors, save_tensors
 

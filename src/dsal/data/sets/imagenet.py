@@ -29,12 +29,13 @@ import numpy as np
 import torch
 
 from dsal.base.progress import OnProgress
+from dsal.base.registry import check_name
 from dsal.data.dataset import DATASETS, Archive, DataSet, find_archive
 from dsal.data.images.image_files import FileData, Listing, files_fingerprint
 from dsal.data.images.labelled_files import images_below
 from dsal.data.scenario import class_order
 from dsal.data.sets.class_folders import ListedImages, list_classes
-from dsal.errors import FileFormatError, InputError, MissingDataError, check_name
+from dsal.errors import FileFormatError, InputError, MissingDataError
 
 PARTS = ("train", "val")
 FULL, HUNDRED = "imagenet", "imagenet100"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dsal.errors import check_name
+from dsal.base.registry import check_name
 from dsal.methods.closed_form.kit.feature_method import COUNTS, MEANS, Array, ArrayMethod, Features, keeps, nothing
 from dsal.methods.closed_form.kit.geometry import squared_distances, unit_rows, update_means
 
