@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.protocol.same import comparable
 
 from dsal.backbones import Backbone
 from dsal.backbones.extraction import extract_dataset, extract_shards
@@ -17,7 +18,7 @@ from dsal.errors import FileFormatError, InputError
 from dsal.methods import METHODS
 from dsal.protocol.experiment import Experiment, prepare
 from dsal.protocol.phases import run_phases
-from dsal.protocol.results import comparable, read_results
+from dsal.protocol.results import read_results
 from dsal.protocol.runs import run_experiment
 
 

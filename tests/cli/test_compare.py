@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.protocol.same import comparable
 
 from dsal.cli.processes import run_child
 from dsal.data import FeatureSet
-from dsal.protocol.results import comparable, read_results
+from dsal.protocol.results import read_results
 
 from .conftest import Call
 

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.protocol.same import comparable
 
-from dsal.protocol.results import comparable, read_results
+from dsal.protocol.results import read_results
 
 from .conftest import Call
 

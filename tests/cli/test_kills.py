@@ -20,12 +20,13 @@ from typing import Any
 
 import pytest
 import torch
+from tests.protocol.same import comparable
 
 from dsal.backbones import load_backbone
 from dsal.cli.main import main
 from dsal.data import DataSet
 from dsal.image_model import ImageModel
-from dsal.protocol.results import comparable, read_results
+from dsal.protocol.results import read_results
 
 Command = tuple[str | Path, ...]
 KILLS = {"run": 80, "compare": 20, "pretrain": 40, "learn": 80, "undo": 80}

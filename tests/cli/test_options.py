@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from tests.protocol.same import comparable
 from typer.main import get_command
 
 from dsal.cli.main import app
@@ -14,7 +15,7 @@ from dsal.errors import InputError, UnknownNameError
 from dsal.methods import METHODS
 from dsal.methods.closed_form.ncm import NCM
 from dsal.protocol.experiment import Experiment, option_hints
-from dsal.protocol.results import comparable, read_results
+from dsal.protocol.results import read_results
 from dsal.protocol.runs import read_config
 
 from .conftest import Call

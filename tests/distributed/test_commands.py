@@ -7,9 +7,10 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.protocol.same import comparable
 
 from dsal.cli.main import main
-from dsal.protocol.results import comparable, read_results
+from dsal.protocol.results import read_results
 
 from .conftest import Start
 

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.protocol.same import comparable
 
-from dsal.protocol.results import comparable, read_results
+from dsal.protocol.results import read_results
 
 ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
 pytestmark = [

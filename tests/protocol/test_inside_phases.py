@@ -11,6 +11,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from rich.console import Console
+from tests.protocol.same import comparable
 
 from dsal.base.progress import Progress
 from dsal.cli.display import Display
@@ -19,7 +20,7 @@ from dsal.errors import InputError
 from dsal.methods import METHODS, Method, Phase, State
 from dsal.protocol.experiment import Experiment, Setting, prepare
 from dsal.protocol.phases import PhaseProgress, PhaseResult
-from dsal.protocol.results import comparable, read_results
+from dsal.protocol.results import read_results
 from dsal.protocol.runs import Step, run_experiment
 
 BATCH = 75

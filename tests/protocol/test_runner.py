@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from tests.data.cifar_files import dump_as_python3, write_folder
+from tests.protocol.same import comparable
 
 from dsal.backbones import Backbone, Card, save_backbone
 from dsal.data.features.feature_set import FeatureSet, save_features
@@ -19,7 +20,7 @@ from dsal.errors import FileFormatError, InputError, LeakError, UnknownNameError
 from dsal.protocol import metrics
 from dsal.protocol.experiment import Experiment, Setting, prepare
 from dsal.protocol.phases import PhaseResult, run_phases
-from dsal.protocol.results import comparable, kept_tests, read_results
+from dsal.protocol.results import kept_tests, read_results
 from dsal.protocol.runs import is_finished, read_config, run_experiment
 from dsal.report.page import build_report
 from dsal.report.run_pages import read_runs

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.protocol.same import comparable
 
 from dsal.data.features.feature_set import FeatureSet
 from dsal.data.sets.cifar import CIFAR100
 from dsal.errors import InputError, UnknownNameError
-from dsal.protocol.results import comparable, read_results
+from dsal.protocol.results import read_results
 from dsal.protocol.runs import run_experiment
 from dsal.reproduction.item import shown
 from dsal.reproduction.plan import Plan, TrainingSpec, quick

@@ -276,15 +276,13 @@ class Learner:
 
     def outputs(self, X: NDArray[Any]) -> list[Tensor]:
         """Return X_M W_M, and X_C W_C of each compensation stream, (n x classes), for features X (n x d_in)."""
-        streams = list(
-            zip((self.main_activation, *(s.activation for s in self.compensations)), self.weights, strict=True)
-        )
-        parts: list[list[Tensor]] = [[] for _ in streams]
+        activations, weights = (self.main_activation, *(s.activation for s in self.compensations)), self.weights
+        parts: list[list[Tensor]] = [[] for _ in weights]
         for start in range(0, len(X), self.block_rows):
             rows = torch.tensor(X[start : start + self.block_rows], dtype=torch.float64, device=self.backend.device)
             z = self.expand(rows)
-            for part, (activation, weights) in zip(parts, streams, strict=True):
-                part.append(self.backend.product(apply(activation, z), weights))
+            for part, activation, w in zip(parts, activations, weights, strict=True):
+                part.append(self.backend.product(apply(activation, z), w))
         return [torch.cat(part) for part in parts]
 
     @contextmanager
@@ -319,11 +317,7 @@ class Learner:
 
     def facts(self) -> dict[str, Any]:
         """Return what :meth:`restore` needs besides the arrays, as JSON values."""
-        return {
-            "phases": self.phases,
-            "gammas": list(self.gammas),
-            "ratio": [self.ratio.explained, self.ratio.energy],
-        }
+        return {"phases": self.phases, "gammas": list(self.gammas), "ratio": [self.ratio.explained, self.ratio.energy]}
 
     def restore(self, arrays: Mapping[str, Array], facts: Mapping[str, Any], learning: bool = True) -> None:
         """Restore the learner from :meth:`state` and :meth:`facts`; without the learning part it can only predict."""
@@ -337,10 +331,9 @@ class Learner:
         self.phases, self.ratio = facts["phases"], RatioFit(*facts["ratio"])
         self.gammas = tuple(check_positive("gamma", gamma) for gamma in facts["gammas"][: len(names)])
         if learning:
-            ridges = [
-                unpack_ridge(own[name], gamma, self.backend) for name, gamma in zip(names, self.gammas, strict=True)
-            ]
-            self.main, self.comps, self._frozen = ridges[0], tuple(ridges[1:]), None
+            gammas = zip(names, self.gammas, strict=True)
+            self.main, *comps = (unpack_ridge(own[name], gamma, self.backend) for name, gamma in gammas)
+            self.comps, self._frozen = tuple(comps), None
         else:
             self._frozen = tuple(torch.from_numpy(own[name]["weights"]).to(device).T for name in names)
 

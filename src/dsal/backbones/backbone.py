@@ -7,7 +7,6 @@ preprocessing, and the classes it has seen, so that no run can mistake one of th
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -19,8 +18,8 @@ from torch import Tensor, nn
 
 from dsal.backbones.pooling import KINDS, MappedNetwork, offered_kinds, pool, width
 from dsal.backbones.stage_heads import BRANCHES, StageHeads
-from dsal.base.registry import Registry
-from dsal.errors import FileFormatError, InputError, UnknownNameError
+from dsal.base.registry import Registry, check_name
+from dsal.errors import FileFormatError, InputError
 from dsal.files.model_schema import CARD_KEYS
 from dsal.files.schema import ANY_TABLE, Array, Choice, Each, Flag, Maybe, Number, Record, Ruled, Schema, Text, like
 from dsal.files.tensors import load_tensors, save_tensors
@@ -150,8 +149,7 @@ class Backbone(nn.Module):
     @torch.no_grad()
     def pooled(self, images: Tensor, features: str) -> Tensor:
         """Return the features (n, d) of a batch of images before standardisation."""
-        if features not in self.widths:
-            raise UnknownNameError("kind of features", features, tuple(self.widths))
+        check_name("kind of features", features, self.widths)
         x = self._checked(images)
         with _evaluating(self):
             return sum(weight * pool(self.mapped, view, features) for view, weight in self._views(x))  # type: ignore[return-value]
@@ -321,24 +319,24 @@ CARD = Ruled(
 """Schema of a card in a file."""
 
 
-def weight_arrays(make: Callable[[Card], Backbone], card: dict[str, Any], prefix: str = "") -> dict[str, Array]:
-    """Return the arrays expected in a file of weights with this card; ``make`` builds such a backbone."""
+def _weight_arrays(facts: dict[str, Any]) -> dict[str, Array]:
+    """Return the arrays expected in a file of weights with this card."""
+    card = facts["card"]
     with torch.device("meta"):  # shapes without memory
-        backbone = make(read_card(card))
+        backbone = Backbone(read_card(card))
         backbone.auxiliary = auxiliary_heads(backbone.card, backbone.mapped)
-        expected = like(backbone.state_dict(), prefix)
+        expected = like(backbone.state_dict())
     seen = "head outputs" if card["seen_classes"] is None else len(card["seen_classes"])
-    features = re.escape(f"{prefix}feature_")
     return {
         **expected,
-        f"{features}mean": Array("float32", ("features",)),  # of any kind of features
-        f"{features}std": Array("float32", ("features",), low=1e-9),
-        re.escape(f"{prefix}head.weight"): Array("float32", (seen, "pooled"), optional=True),
-        re.escape(f"{prefix}head.bias"): Array("float32", (seen,), optional=True),
+        "feature_mean": Array("float32", ("features",)),  # of any kind of features
+        "feature_std": Array("float32", ("features",), low=1e-9),
+        r"head\.weight": Array("float32", (seen, "pooled"), optional=True),
+        r"head\.bias": Array("float32", (seen,), optional=True),
     }
 
 
-SCHEMA = Schema(KIND, Record({"card": CARD}), lambda facts: weight_arrays(Backbone, facts["card"]))
+SCHEMA = Schema(KIND, Record({"card": CARD}), _weight_arrays)
 
 
 def channels_last(backbone: Backbone) -> Backbone:

@@ -20,13 +20,14 @@ from numpy.typing import NDArray
 
 from dsal.backbones.backbone import Backbone
 from dsal.base.progress import OnProgress
+from dsal.base.registry import check_name
 from dsal.data.dataset import DataSet
 from dsal.data.features.feature_set import FeatureSet, features_fingerprint
 from dsal.data.features.shards import PARTS, is_sharded, read_shards, shard_digest, shard_path, write_index, write_shard
 from dsal.data.images.image_files import FileData
 from dsal.data.samples import ImageData
 from dsal.distributed import ALONE, Team
-from dsal.errors import InputError, UnknownNameError
+from dsal.errors import InputError
 
 _STATISTICS_ROWS = 50_000
 
@@ -87,8 +88,7 @@ def with_statistics(backbone: Backbone, dataset: DataSet, features: str | None) 
     """
     if features is None:
         return backbone, backbone.kinds[-1]
-    if features not in backbone.widths:
-        raise UnknownNameError("kind of features", features, tuple(backbone.widths))
+    check_name("kind of features", features, backbone.widths)
     lacking = features not in backbone.kinds
     if lacking and backbone.card.seen_classes is not None and backbone.card.dataset == dataset.name:
         backbone = add_statistics(backbone, dataset)

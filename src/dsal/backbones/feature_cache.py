@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dsal.backbones.backbone import Backbone
 from dsal.backbones.extraction import extract_dataset, feature_set, with_statistics
+from dsal.base.options import user_folder
 from dsal.base.progress import OnProgress
 from dsal.data.dataset import DataSet
 from dsal.data.features.feature_set import FeatureSet
@@ -33,7 +32,6 @@ def cached_features(
     *,
     features: str | None = None,
     folder: Path | None = None,
-    batch_size: int = 256,
     progress: OnProgress | None = None,
     team: Team = ALONE,
 ) -> FeatureSet:
@@ -46,7 +44,6 @@ def cached_features(
         dataset: the images, both parts.
         features: kind of features; by default the widest that the weights have statistics for.
         folder: the cache; :func:`cache_folder` by default.
-        batch_size: images at a time.
         progress: called with (images done, images in all); not called if everything is cached.
         team: the processes that share the work.
     """
@@ -55,9 +52,7 @@ def cached_features(
     wide_enough = backbone.kinds[backbone.kinds.index(features) :]
     found = next(filter(None, (_read(folder, backbone, dataset, kind) for kind in wide_enough)), None)
     if not all(team.gathered(found is not None)) or found is None:  # all extract, or none
-        extracted = extract_dataset(
-            backbone, dataset, features=features, batch_size=batch_size, progress=progress, team=team
-        )
+        extracted = extract_dataset(backbone, dataset, features=features, progress=progress, team=team)
         with team.leader_first():
             if team.leads:
                 _write(folder, backbone, dataset, extracted)
@@ -70,7 +65,7 @@ def cached_features(
 
 def cache_folder() -> Path:
     """Return ``features`` under the environment variable ``DSAL_CACHE``, else under ``~/.cache/dsal``."""
-    return Path(os.environ.get("DSAL_CACHE") or Path.home() / ".cache" / "dsal").expanduser() / "features"
+    return user_folder("DSAL_CACHE") / "features"
 
 
 def _entry(folder: Path, backbone: Backbone, dataset: DataSet, kind: str) -> tuple[Path, dict[str, Any]]:
@@ -93,12 +88,8 @@ def _read(folder: Path, backbone: Backbone, dataset: DataSet, kind: str) -> Feat
     entry, key = _entry(folder, backbone, dataset, kind)
     try:
         record = json.loads((entry / "entry.json").read_text())
-        features = feature_set(backbone, dataset, kind, _map(entry / "train.npy"), _map(entry / "test.npy"))
+        train, test = (np.lib.format.open_memmap(entry / f"{part}.npy", mode="r") for part in ("train", "test"))
+        features = feature_set(backbone, dataset, kind, train, test)
     except (OSError, ValueError):  # absent, truncated, of another shape
         return None
     return features if record == {"key": key, "fingerprint": features.fingerprint} else None
-
-
-def _map(path: Path) -> NDArray[np.float32]:
-    array: NDArray[np.float32] = np.lib.format.open_memmap(path, mode="r")
-    return array

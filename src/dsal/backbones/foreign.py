@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from dsal.base.options import user_folder
 from dsal.errors import FileFormatError, InputError
 
 SECONDS = 60  # of the trial
@@ -158,8 +159,7 @@ def _try(content: bytes, seconds: int, memory: int) -> None:
 
 def _mark(digest: str) -> Path:
     """Return the path of the empty file that says that a graph has passed."""
-    root = Path(os.environ.get("DSAL_DATA") or Path.home() / ".cache" / "dsal").expanduser()
-    return root / "onnx" / f"{digest}.checked-{_CHECK}"
+    return user_folder("DSAL_DATA") / "onnx" / f"{digest}.checked-{_CHECK}"
 
 
 def _refused(reason: str) -> FileFormatError:

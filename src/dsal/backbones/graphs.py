@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
@@ -45,17 +45,26 @@ def to_onnx(backbone: Backbone) -> bytes:
     import onnxscript  # noqa: F401  (torch imports it late)
 
     graph = _Features(deepcopy(backbone)).cpu().eval().requires_grad_(False)
+    model: bytes = onnx_model(traced(graph, backbone.card), ["features"]).SerializeToString()
+    return model
+
+
+def traced(graph: nn.Module, card: Card) -> torch.export.ExportedProgram:
+    """Trace a module on ``images``, uint8 (n, c, size, size), for any n."""
     for tensor in (*graph.parameters(), *graph.buffers()):
-        tensor.data = tensor.data.contiguous()
-    card = backbone.card
+        tensor.data = tensor.data.contiguous()  # files store contiguous rows, not transposed views
     images = torch.zeros(2, card.in_channels, card.size, card.size, dtype=torch.uint8)
     with torch.no_grad(), quiet():
-        program = torch.export.export(graph, (images,), dynamic_shapes=({0: torch.export.Dim("n", min=1)},))
-        exported = torch.onnx.export(program, input_names=["images"], output_names=["features"], verbose=False)
+        return torch.export.export(graph, (images,), dynamic_shapes={"images": {0: torch.export.Dim("n", min=1)}})
+
+
+def onnx_model(program: torch.export.ExportedProgram, outputs: Sequence[str]) -> Any:
+    """Return a traced module as an ONNX model with these outputs."""
+    with quiet():
+        exported = torch.onnx.export(program, input_names=["images"], output_names=outputs, dynamo=True, verbose=False)
     if exported is None:
-        raise InputError("torch could not convert this backbone to ONNX")
-    model: bytes = exported.model_proto.SerializeToString()
-    return model
+        raise InputError("torch could not convert this model to ONNX")
+    return exported.model_proto
 
 
 class OnnxNetwork(nn.Module):

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from dsal.backbones import graphs, lite
 from dsal.backbones.backbone import ARCHITECTURES, Backbone, Card, channels_last, load_backbone, shipped_weights
 from dsal.backbones.graphs import IMAGENET_MEAN, IMAGENET_STD
+from dsal.base.registry import check_name
 from dsal.errors import FileFormatError, InputError, UnknownNameError
 
 DEFAULT = lite.NAME
@@ -39,21 +40,16 @@ class PooledModule(nn.Module):
 
     Args:
         module: images (n, c, size, size) to features (n, d), maps (n, d, h, w) or tokens (n, t, d).
-        width: d; found by a trial run if not given.
-        shape: (c, size, size) of the images of that trial.
+        shape: (c, size, size) of the images; a trial run with one finds d.
     """
 
-    def __init__(
-        self, module: nn.Module, width: int | None = None, shape: tuple[int, int, int] = (3, 224, 224)
-    ) -> None:
+    def __init__(self, module: nn.Module, shape: tuple[int, int, int]) -> None:
         super().__init__()
         self.module = module.eval()
-        if width is None:
-            parameter = next(module.parameters(), torch.empty(0))
-            with torch.no_grad():
-                _, out = next(self.maps(torch.zeros(1, *shape, device=parameter.device)))
-            width = out.shape[2 if out.ndim == 3 else 1]
-        self.channels, self.stage_ends = {"output": width}, ("output",)
+        parameter = next(module.parameters(), torch.empty(0))
+        with torch.no_grad():
+            _, out = next(self.maps(torch.zeros(1, *shape, device=parameter.device)))
+        self.channels, self.stage_ends = {"output": out.shape[2 if out.ndim == 3 else 1]}, ("output",)
 
     def maps(self, x: Tensor) -> Iterator[tuple[str, Tensor]]:
         """Yield what the module returns for images (n, c, h, w)."""
@@ -108,7 +104,7 @@ def wrap_module(
             backbone when loading it.
     """
     card = Card(architecture=architecture, in_channels=in_channels, size=size, mean=mean, std=std)
-    return channels_last(Backbone(card, PooledModule(module, shape=(in_channels, size, size)))).eval()
+    return channels_last(Backbone(card, PooledModule(module, (in_channels, size, size)))).eval()
 
 
 def as_backbone(backbone: str | Backbone | nn.Module) -> Backbone:
@@ -164,9 +160,7 @@ def _checkpoint(path: Path) -> Backbone:
 def _torchvision(name: str, pretrained: bool) -> Backbone:
     models = _package("torchvision").models
     # Classifiers, without the two that become other networks when they are created without weights.
-    valid = models.list_models(module=models, exclude=("googlenet", "inception_v3"))
-    if name not in valid:
-        raise UnknownNameError("torchvision model", name, valid)
+    check_name("torchvision model", name, models.list_models(module=models, exclude=("googlenet", "inception_v3")))
     weights = models.get_model_weights(name).DEFAULT
     network = models.get_model(name, weights=weights if pretrained else None)
     _drop_classes(network)

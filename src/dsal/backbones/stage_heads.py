@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from dsal.backbones.pooling import MappedNetwork
-from dsal.errors import InputError, UnknownNameError
+from dsal.base.registry import check_name
+from dsal.errors import InputError
 
 WIDEST = 128
 """Channels of a branch, at most; those of a pooled branch."""
@@ -29,8 +30,7 @@ class StageHeads(nn.Module):
 
     def __init__(self, network: MappedNetwork, kind: str, outputs: int) -> None:
         super().__init__()
-        if kind not in BRANCHES:
-            raise UnknownNameError("kind of auxiliary heads", kind, tuple(BRANCHES))
+        check_name("kind of auxiliary heads", kind, BRANCHES)
         widths = [network.channels[name] for name in network.stage_ends]
         branches = [BRANCHES[kind](widths[stage:]) for stage in range(len(widths))]
         self.branches = nn.ModuleList(branch for branch, _ in branches)

@@ -8,12 +8,14 @@ TOML has no None: the text ``"none"`` replaces it where a hint allows None.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time
 from inspect import signature
 from numbers import Integral, Real
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -27,6 +29,11 @@ COMPENSATION = 0.6
 """C, as in the paper for CIFAR-100."""
 
 NONE = "none"
+
+
+def user_folder(variable: str) -> Path:
+    """Return the folder that an environment variable names; by default ``~/.cache/dsal``."""
+    return Path(os.environ.get(variable) or Path.home() / ".cache" / "dsal").expanduser()
 
 
 def keyword_hints(cls: type) -> dict[str, Any]:

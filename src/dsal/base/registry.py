@@ -7,7 +7,7 @@ and loaded if it is theirs.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache, cached_property
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Generic, TypeVar, cast
@@ -110,6 +110,12 @@ class Registry(Generic[T]):
         if not callable(entry):
             raise PluginError(f"{self.kind} {name!r} of {_origin(point)} is {entry!r}, not a class or function")
         return cast(T, entry)
+
+
+def check_name(kind: str, name: str, valid: Collection[str]) -> None:
+    """Raise :class:`UnknownNameError` unless ``name`` is one of the valid ones."""
+    if name not in valid:
+        raise UnknownNameError(kind, name, valid)
 
 
 @cache

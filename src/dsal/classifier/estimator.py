@@ -26,15 +26,7 @@ from dsal.analytic.tuning import GAMMA_ROWS
 from dsal.base.options import COMPENSATION, EXPANSION_SIZE, GAMMA
 from dsal.classifier import classifier_files
 from dsal.classifier.calibration import MOST_ROWS, Calibration, as_new, rows_wanted
-from dsal.classifier.inputs import (
-    Survey,
-    check_features,
-    columns_of,
-    kind_of,
-    label_array,
-    read_rows,
-    seed_from,
-)  # fmt: skip
+from dsal.classifier.inputs import Survey, check_features, columns_of, kind_of, label_array, read_rows, seed_from
 from dsal.distributed import ALONE, Team
 from dsal.errors import InputError
 from dsal.files.atomic import StrPath

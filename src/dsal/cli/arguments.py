@@ -75,10 +75,7 @@ EXPERIMENT: dict[str, Any] = {
     "base_classes": Annotated[int | None, option("Number of classes in the base phase.", "half of them", DATA)],
     "class_order": Annotated[str | None, option(_ORDER, "natural", DATA)],
     "shots": Annotated[int | None, option("Training samples per class after the base phase.", "all", DATA)],
-    "seeds": Annotated[
-        str | None,
-        seeds_option("One seed or several: 0,1,2. Each is one run.", "0", RUNNING),
-    ],
+    "seeds": Annotated[str | None, seeds_option("One seed or several: 0,1,2. Each is one run.", "0", RUNNING)],
     "expansion_size": Annotated[int | None, option("Width d_B of the expansion.", "4096", METHOD)],
     "report": Annotated[bool | None, flag("--report/--no-report", "Write the HTML report at the end.", RUNNING)],
     "eval_every": Annotated[int | None, option("Test after every N-th phase, and after the last.", "1", RARE)],

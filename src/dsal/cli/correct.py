@@ -28,9 +28,7 @@ def rename(
 
 
 def drop(
-    model: Model,
-    label: Annotated[str, typer.Argument(metavar="CLASS", help="The class to remove.")],
-    wait: Wait = None,
+    model: Model, label: Annotated[str, typer.Argument(metavar="CLASS", help="The class to remove.")], wait: Wait = None
 ) -> None:
     """Remove a class: the model never predicts it again.
 

@@ -37,8 +37,7 @@ def learn(
         ),
     ] = None,
     expansion_size: Annotated[
-        int | None,
-        option("d_B of a new model: larger is more accurate; memory grows quadratically.", "4096"),
+        int | None, option("d_B of a new model: larger is more accurate; memory grows quadratically.", "4096")
     ] = None,
     gamma: Annotated[str | None, option("Ridge penalty of a new model: a number, or auto.", "100")] = None,
     seed: Annotated[int | None, option("Seed of the random expansion of a new model.", "0")] = None,

@@ -13,10 +13,7 @@ from dsal.cli.say import say, say_json
 from dsal.errors import FileFormatError, InputError
 
 
-def info(
-    model: Model,
-    json: Annotated[bool, flag("--json", "Print one JSON object.")] = False,
-) -> None:
+def info(model: Model, json: Annotated[bool, flag("--json", "Print one JSON object.")] = False) -> None:
     """Show the classes of a model, the number of images of each, and its settings and sizes."""
     from dsal.files.model_schema import IMAGE_MODEL
     from dsal.files.tensors import damaged_arrays
@@ -140,8 +137,7 @@ def export(
     onnx: Annotated[Path | None, option("ONNX file to write.")] = None,
     torch: Annotated[Path | None, option("torch.export file to write.")] = None,
     web: Annotated[
-        Path | None,
-        option("Folder to write: a page that classifies in any browser.", False, metavar="DIR"),
+        Path | None, option("Folder to write: a page that classifies in any browser.", False, metavar="DIR")
     ] = None,
     zip: Annotated[Path | None, option("The same folder as one zip file, with examples.")] = None,
     runtime: Annotated[

@@ -82,14 +82,7 @@ def _answers(
 
 def _record(answer: Prediction) -> dict[str, Any]:
     """Return an answer as a JSON object: see docs/own-images.md."""
-    return {
-        "path": str(answer.path),
-        "label": answer.label,
-        "score": answer.score,
-        "top_k": [{"label": label, "score": score} for label, score in answer.top_k],
-        "novelty": _number(answer.novelty),
-        "novel": answer.novel,
-    }
+    return {"path": str(answer.path), **answer.facts()}
 
 
 def _number(value: float) -> float | None:

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 def pretrain(
     out: Annotated[Path, option("File of weights to write; the checkpoint is written next to it.")],
     dataset: Annotated[
-        str,
-        option("Image data set, or a folder with one subfolder of images per class.", metavar="NAME|FOLDER"),
+        str, option("Image data set, or a folder with one subfolder of images per class.", metavar="NAME|FOLDER")
     ] = "cifar100",
     data_root: DataRoot = None,
     download: Download = False,
@@ -58,12 +57,10 @@ def pretrain(
     ] = 0,
     start: Annotated[Path | None, option("File of weights to start from.", "random")] = None,
     teacher: Annotated[
-        list[Path] | None,
-        option("Weights of a teacher, if the recipe distils; may be repeated."),
+        list[Path] | None, option("Weights of a teacher, if the recipe distils; may be repeated.")
     ] = None,
     heads: Annotated[
-        bool,
-        option("Also save the auxiliary heads, if the recipe has them; students can learn from them."),
+        bool, option("Also save the auxiliary heads, if the recipe has them; students can learn from them.")
     ] = True,
     resume: Annotated[bool, flag("--resume", "Continue from the last checkpoint.")] = False,
     device: Device = "auto",

@@ -59,14 +59,10 @@ def reproduce(
     seeds: Annotated[str | None, seeds_option("Seeds of the projection.", "0,1,2")] = None,
     quick: Annotated[bool, flag("--quick", "A tiny version of everything, to see it work.")] = False,
     backbone: Annotated[
-        str | None,
-        option("Pretrained backbone to use instead of training one.", panel="From images"),
+        str | None, option("Pretrained backbone to use instead of training one.", panel="From images")
     ] = None,
     recipe: Annotated[str, option("How to train the backbone: see dsal pretrain.", panel="From images")] = "imagenet",
-    epochs: Annotated[
-        int | None,
-        option("Epochs of base training.", "the recipe's", "From images"),
-    ] = None,
+    epochs: Annotated[int | None, option("Epochs of base training.", "the recipe's", "From images")] = None,
     size: Annotated[int, option("Side of the images in pixels.", panel="From images")] = 224,
     features: Annotated[str, option("Kind of features; last is the paper's.", panel="From images")] = "last",
     plan: Annotated[
@@ -94,7 +90,7 @@ def reproduce(
         images = _Images(data, dataset, data_root, backbone, recipe, epochs, size, features)
         options = {**paper_options(data.name, len(data.class_names)), "dataset": str(out / FEATURES)}
         if quick:
-            options = {**options, **_fewer(options)}
+            options |= {"expansion_size": 256, "phases": options["phases"][:2], "growing": options["growing"][:2]}
     characters = CHARACTERS if images is None and CHARACTERS in feature_set_names() else None
     options = {
         **options,
@@ -119,11 +115,6 @@ def reproduce(
             bar.update(task, completed=step.done, total=step.total)
     for path in write_documents(out):
         say(path)
-
-
-def _fewer(options: dict[str, Any]) -> dict[str, Any]:
-    """Return options with only the first two values of K and a small d_B."""
-    return {"expansion_size": 256, "phases": options["phases"][:2], "growing": options["growing"][:2]}
 
 
 def _features(images: _Images, out: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -124,10 +127,6 @@ def _run(experiment: Experiment, handling: RunOptions) -> None:
 
 def _folder(setting: Setting) -> Path:
     """Return a folder name that is always the same for a configuration: what it is, and a digest of all options."""
-    import hashlib
-    import re
-    from json import dumps
-
     config = setting.config
     digest = hashlib.sha256(dumps(config, sort_keys=True).encode()).hexdigest()[:8]
     name = re.sub(r"[^\w-]+", "-", setting.data.name)  # may come from an untrusted file
@@ -153,8 +152,6 @@ def tune(
 
     gamma is chosen in phase 0; C is updated in every phase. No sample is kept.
     """
-    from json import dumps
-
     from dsal.cli.display import Display
     from dsal.protocol.experiment import Experiment, prepare
     from dsal.reproduction.stream_training import check_choice, choose_values

@@ -42,8 +42,7 @@ def serve(
     memory: Annotated[str, option("Memory limit of the server; models that are not in use are unloaded.")] = "4GB",
     access_log: Annotated[Path | None, option("Log of all requests, a line of JSON each.", metavar="FILE")] = None,
     audit_log: Annotated[
-        Path | None,
-        option("Log of all changes, a line of JSON each.", "MODELS/.audit.jsonl", metavar="FILE"),
+        Path | None, option("Log of all changes, a line of JSON each.", "MODELS/.audit.jsonl", metavar="FILE")
     ] = None,
     proxy: Annotated[
         list[str] | None,
@@ -58,8 +57,7 @@ def serve(
     ] = None,
     deepstack: Annotated[bool, flag("--deepstack", "Also offer the DeepStack API, for cameras.")] = False,
     limit: Annotated[
-        list[str] | None,
-        option("Change a limit, such as max-body=16MB; may be repeated.", metavar="NAME=VALUE"),
+        list[str] | None, option("Change a limit, such as max-body=16MB; may be repeated.", metavar="NAME=VALUE")
     ] = None,
 ) -> None:
     """Serve a folder of models: a web page to teach and try them, an API to use them.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from dsal.base.options import user_folder
 from dsal.base.progress import OnProgress
 from dsal.base.registry import Registry
 from dsal.data.images.image_files import FileData
@@ -54,7 +54,7 @@ DATASETS: Registry[Loader] = Registry("data set", group="dsal.datasets")
 
 def data_root() -> Path:
     """Return the default folder of data sets."""
-    return Path(os.environ.get("DSAL_DATA") or Path.home() / ".cache" / "dsal").expanduser()
+    return user_folder("DSAL_DATA")
 
 
 def fingerprint(*parts: ImageData) -> str:

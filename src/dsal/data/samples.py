@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from dsal.base.progress import OnProgress
 from dsal.errors import InputError
 
 FeatureArray: TypeAlias = "NDArray[Any] | MappedRows"
@@ -223,7 +222,7 @@ class ImageData:
         small = [_shrunk(part, size) for part in self.images.split(_SHRUNK_AT_ONCE)]
         return replace(self, images=torch.cat(small) if small else self.images)
 
-    def in_memory(self, progress: OnProgress | None = None) -> ImageData:
+    def in_memory(self) -> ImageData:
         """Return the images themselves."""
         return self
 

@@ -21,7 +21,7 @@ import secrets
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from importlib import import_module
 from threading import Event, Lock, Thread
@@ -156,10 +156,8 @@ class Watch:
 
     def _tell_all(self, line: str) -> None:
         for link in self._links.values():
-            try:
+            with suppress(OSError):  # it is already gone
                 link.sendall(line.encode())
-            except OSError:  # it is already gone
-                continue
 
 
 def _keep_alive(link: socket.socket) -> None:

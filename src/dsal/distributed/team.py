@@ -64,12 +64,12 @@ class Team:
             distributed.all_reduce(tensor)
         return tensor
 
-    def broadcast_result(self, make: Callable[[], T], source: int = 0) -> T:
-        """Return on every rank what ``make()`` returned on rank ``source``; the others do not call it."""
+    def broadcast_result(self, make: Callable[[], T]) -> T:
+        """Return on every rank what ``make()`` returned on rank 0; the others do not call it."""
         if self.size == 1:
             return make()
-        result = [make() if self.rank == source else None]
-        distributed.broadcast_object_list(result, src=source, device=_CPU)
+        result = [make() if self.leads else None]
+        distributed.broadcast_object_list(result, src=0, device=_CPU)
         return result[0]  # type: ignore[return-value]  # it came from make()
 
     def gathered(self, value: T) -> list[T]:

@@ -65,10 +65,7 @@ _VERSION = Record(
 )
 _IMAGE_MODEL = Record(
     {
-        "card": Record(
-            {**CARD_KEYS, "seen_classes": Maybe(Each(_COUNT))},
-            rest=Anything(),
-        ),
+        "card": Record({**CARD_KEYS, "seen_classes": Maybe(Each(_COUNT))}, rest=Anything()),
         "backbone_sha256": Text(64),
         "classifier": _CLASSIFIER,
         "dsal": Text(100),

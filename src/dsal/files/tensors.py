@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,7 @@ from dsal.files.schema import (
 if TYPE_CHECKING:
     from torch import Tensor
 
+AnyArray = TypeVar("AnyArray")  # an array, a tensor, or an array that is still in a file
 FORMAT = 2
 _KEY = "dsal"
 _HEADER_BYTES = 2**24
@@ -205,11 +206,7 @@ def open_tensors(path: StrPath, schema: Schema, *, truncated: bool = False) -> I
 
 
 def load_tensors(
-    path: StrPath,
-    schema: Schema | None = None,
-    *,
-    kind: str | None = None,
-    wanted: Callable[[str], bool] | None = None,
+    path: StrPath, schema: Schema | None = None, *, kind: str | None = None, wanted: Callable[[str], bool] | None = None
 ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """Read what :func:`save_tensors` wrote, as NumPy arrays and metadata, checked against ``schema``.
 
@@ -348,9 +345,15 @@ def _bytes(array: NDArray[Any]) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
 
 
-def flat(parts: Mapping[str, Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+def flat(parts: Mapping[str, Mapping[str, AnyArray]]) -> dict[str, AnyArray]:
     """Return the arrays of all parts, each named ``part.name``."""
     return {f"{part}.{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
+
+
+def under(arrays: Mapping[str, AnyArray], name: str) -> dict[str, AnyArray]:
+    """Return the arrays whose names start with ``name.``, without that prefix."""
+    prefix = f"{name}."
+    return {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
 
 
 def parted(arrays: Mapping[str, NDArray[Any]]) -> dict[str, dict[str, NDArray[Any]]]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from dsal.analytic.head import AnalyticHead
 from dsal.backbones.backbone import Backbone
-from dsal.backbones.graphs import quiet
+from dsal.backbones.graphs import onnx_model, traced
 from dsal.errors import InputError
 from dsal.files.atomic import StrPath, atomic_write
 from dsal.image_model.model import ImageModel
@@ -58,9 +58,7 @@ class _Novelty(nn.Module):
         (logit, its_spread), (distance, spread) = predictor.reference.standard
         self.weights = DISTANCE_WEIGHT / spread, -1 / its_spread  # of distance and logit in the score
         self.offset = logit / its_spread - DISTANCE_WEIGHT * distance / spread
-        scores, fractions = (
-            np.pad(part, (0, 1), "edge") for part in predictor.reference.known
-        )  # so that there are two
+        scores, fractions = (np.pad(part, (0, 1), "edge") for part in predictor.reference.known)  # two or more
         for name, part in (*vars(predictor.distance).items(), ("scores", scores), ("fractions", fractions)):
             self.register_buffer(name, torch.from_numpy(np.asarray(part, dtype=np.float32)))
 
@@ -79,15 +77,12 @@ class _Novelty(nn.Module):
 def to_graph(model: ImageModel) -> ImageGraph:
     """Return a copy of the model as one float32 module."""
     backbone, head, predictor = deepcopy(model.backbone), model.classifier.to_torch(), model.predictor().predictor
-    graph = ImageGraph(backbone, head, predictor).cpu().eval().requires_grad_(False)
-    for tensor in (*graph.parameters(), *graph.buffers()):
-        tensor.data = tensor.data.contiguous()  # files store contiguous rows, not transposed views
-    return graph
+    return ImageGraph(backbone, head, predictor).cpu().eval().requires_grad_(False)
 
 
 def export_torch(model: ImageModel, path: StrPath) -> None:
     """Write the graph with ``torch.export``; labels and image size are in its extra file ``dsal.json``."""
-    program = _program(model)
+    program = traced(to_graph(model), model.backbone.card)
     content = BytesIO()  # torch aborts the process if it cannot write, for example on a full disk
     torch.export.save(program, content, extra_files={"dsal.json": json.dumps(_labels(model))})
     with atomic_write(path) as temporary:
@@ -112,24 +107,10 @@ def onnx_content(model: ImageModel) -> bytes:
         import onnxscript  # noqa: F401  (torch would fail later, with a less clear message)
     except ImportError as error:
         raise InputError(f"exporting to ONNX needs more packages ({error}): pip install 'dsal-learn[onnx]'") from error
-    program = _program(model)
-    with quiet():
-        exported = torch.onnx.export(program, input_names=["images"], output_names=OUTPUTS, dynamo=True, verbose=False)
-    if exported is None:
-        raise InputError("torch could not convert this model to ONNX")
-    proto = exported.model_proto
+    proto = onnx_model(traced(to_graph(model), model.backbone.card), OUTPUTS)
     onnx.helper.set_model_props(proto, {name: json.dumps(value) for name, value in _labels(model).items()})
     content: bytes = proto.SerializeToString()
     return content
-
-
-def _program(model: ImageModel) -> torch.export.ExportedProgram:
-    card = model.backbone.card
-    images = torch.zeros(2, card.in_channels, card.size, card.size, dtype=torch.uint8)
-    with torch.no_grad(), quiet():
-        return torch.export.export(
-            to_graph(model), (images,), dynamic_shapes={"images": {0: torch.export.Dim("n", min=1)}}
-        )
 
 
 def _labels(model: ImageModel) -> dict[str, object]:

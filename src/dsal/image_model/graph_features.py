@@ -7,18 +7,20 @@ cached by its fingerprint under ``~/.cache/dsal/onnx`` (or ``$DSAL_DATA/onnx``).
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dsal.base.options import user_folder
 from dsal.base.progress import OnProgress
 from dsal.data.images.decode import ImageSource, Pixels, check_broken, decode_image
 from dsal.errors import FileFormatError
@@ -27,6 +29,7 @@ from dsal.image_model.sources import content_key, file_content
 
 if TYPE_CHECKING:
     from dsal.backbones.backbone import Backbone
+    from dsal.distributed import Team
 
 Known: TypeAlias = Callable[[bytes], bool]
 """Whether an image with this content key needs no features, because it was learned before."""
@@ -59,24 +62,14 @@ class Graph:
         return np.concatenate([self._session.run(["features"], {"images": piece})[0] for piece in pieces])
 
 
-class FeatureBatch(NamedTuple):
-    """Features of some consecutive images."""
+class ImageBatch(NamedTuple):
+    """Some consecutive images: their pixels, then their features."""
 
     rows: list[int]  # positions, among all images, of those that could be read and are not known
-    x: NDArray[np.float32]  # (n, d)
+    x: NDArray[Any]  # of those: pixels (n, channels, size, size), then features (n, d)
     broken: list[str]  # images that could not be read, and why
     keys: dict[int, bytes]  # content keys by position; empty if nobody asked for them
     images: int  # how many they are, with those that are broken or known
-
-
-class DecodedBatch(NamedTuple):
-    """Pixels of some consecutive images; the fields are those of :class:`FeatureBatch`."""
-
-    rows: list[int]
-    pixels: Pixels  # (n, channels, size, size)
-    broken: list[str]
-    keys: dict[int, bytes]
-    images: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,12 +89,18 @@ class Features:
     keys: dict[int, bytes]
 
 
-class FeatureSource(Protocol):
-    """Turns images into features: :class:`GraphFeatures`, or ``BackboneFeatures`` with PyTorch."""
+class FeatureSource(ABC):
+    """Turns images into features: :class:`GraphFeatures`, or ``BackboneFeatures`` with PyTorch.
+
+    Attributes:
+        team: the processes that extract features together; None for this one alone.
+    """
+
+    team: Team | None = None
 
     def stream(
         self, images: Sequence[ImageSource], *, broken: str = "stop", known: Known | None = None
-    ) -> Iterator[FeatureBatch]:
+    ) -> Iterator[ImageBatch]:
         """Yield features of images in order, as soon as they are ready.
 
         Args:
@@ -109,6 +108,8 @@ class FeatureSource(Protocol):
             broken: ``"stop"`` at the first image that cannot be read, or ``"skip"`` it.
             known: hash every image and leave out those for which this returns True; by default, hash none.
         """
+        check_broken(broken)
+        return self._stream(images, broken, known, len(images))
 
     def collect(
         self,
@@ -120,13 +121,62 @@ class FeatureSource(Protocol):
     ) -> Features:
         """Return features of all images; ``progress`` is called with (images done, total images).
 
+        Every rank of the team reads a part, and all get all features.
+
         Raises:
             FileFormatError: an image cannot be read or, with ``broken="skip"``, none of them can.
         """
+        check_broken(broken)
+        # whole batches: other batch sizes round differently
+        share = slice(None) if self.team is None else self.team.share(len(images), unit=self._batch)
+        mine = images[share]
+        rows, pieces = list[int](), [np.empty((0, self._width), np.float32)]
+        reasons, keys, done = list[str](), dict[int, bytes](), 0
+        for batch in self._stream(mine, broken, known, len(images)):
+            rows += batch.rows
+            pieces.append(batch.x)
+            reasons += batch.broken
+            keys |= batch.keys
+            done += batch.images
+            if progress is not None:
+                progress(done, len(mine))
+        found = Features(np.array(rows, dtype=np.int64), np.concatenate(pieces), tuple(reasons), keys)
+        if self.team is not None and self.team.size > 1:
+            found = _gathered(found, share.start, self.team)
+        if found.broken and len(found.broken) == len(images):
+            raise FileFormatError(f"none of {len(images)} images can be read; first error: {found.broken[0]}")
+        return found
+
+    @property
+    @abstractmethod
+    def _width(self) -> int:
+        """Number of features."""
+
+    @property
+    @abstractmethod
+    def _batch(self) -> int:
+        """Number of images in a batch."""
+
+    @abstractmethod
+    def _stream(
+        self, images: Sequence[ImageSource], broken: str, known: Known | None, total: int
+    ) -> Iterator[ImageBatch]:
+        """Yield features of ``images``, which are this rank's part of ``total``."""
+
+
+def _gathered(found: Features, start: int, team: Team) -> Features:
+    """Return the features that all ranks have found; those of this one begin with image number ``start``."""
+    keys = {start + row: key for row, key in found.keys.items()}
+    return Features(
+        rows=team.rows(start + found.rows),
+        x=team.rows(found.x),
+        broken=tuple(reason for some in team.gathered(found.broken) for reason in some),
+        keys={row: key for some in team.gathered(keys) for row, key in some.items()},
+    )
 
 
 @dataclass(frozen=True, eq=False)
-class GraphFeatures:
+class GraphFeatures(FeatureSource):
     """Features by a graph: every thread decodes a few images and runs the graph on one core.
 
     This keeps all cores busy: no thread waits for another.
@@ -143,30 +193,23 @@ class GraphFeatures:
     channels: int
     workers: int | None = None
 
-    def stream(
-        self, images: Sequence[ImageSource], *, broken: str = "stop", known: Known | None = None
-    ) -> Iterator[FeatureBatch]:
-        """Yield features of images in order: see :class:`FeatureSource`."""
+    @property
+    def _width(self) -> int:
+        return self.graph.width
 
-        def work(rows: range) -> FeatureBatch:
-            batch = decode_rows(images, rows, self.size, self.channels, broken=broken, known=known)
-            x = self.graph(batch.pixels) if batch.rows else np.empty((0, self.graph.width), np.float32)
-            return FeatureBatch(batch.rows, x, batch.broken, batch.keys, batch.images)
+    @property
+    def _batch(self) -> int:
+        return _BATCH
 
-        check_broken(broken)
+    def _stream(
+        self, images: Sequence[ImageSource], broken: str, known: Known | None, total: int
+    ) -> Iterator[ImageBatch]:
+        def work(rows: range) -> ImageBatch:
+            batch = decode_rows(images, rows, self.size, self.channels, broken, known)
+            x = self.graph(batch.x) if batch.rows else np.empty((0, self.graph.width), np.float32)
+            return batch._replace(x=x)
+
         return in_threads(work, len(images), _BATCH, self.workers)
-
-    def collect(
-        self,
-        images: Sequence[ImageSource],
-        *,
-        broken: str = "stop",
-        known: Known | None = None,
-        progress: OnProgress | None = None,
-    ) -> Features:
-        """Return features of all images: see :class:`FeatureSource`."""
-        found = joined(self.stream(images, broken=broken, known=known), self.graph.width, len(images), progress)
-        return check_any(found, len(images))
 
 
 def in_threads(work: Callable[[range], T], count: int, batch: int, workers: int | None = None) -> Iterator[T]:
@@ -186,10 +229,10 @@ def in_threads(work: Callable[[range], T], count: int, batch: int, workers: int 
 
 
 def decode_rows(
-    images: Sequence[ImageSource], rows: range, size: int, channels: int, *, broken: str, known: Known | None
-) -> DecodedBatch:
+    images: Sequence[ImageSource], rows: range, size: int, channels: int, broken: str, known: Known | None
+) -> ImageBatch:
     """Decode some of the images; with ``known``, hash each and leave out those that are known. Files are read once."""
-    batch = DecodedBatch([], np.empty((0, channels, size, size), np.uint8), [], {}, len(rows))
+    batch = ImageBatch([], np.empty((0, channels, size, size), np.uint8), [], {}, len(rows))
     pixels = []
     for row in rows:
         image, name = images[row], f"number {row + 1}"
@@ -206,7 +249,7 @@ def decode_rows(
             if broken == "stop":
                 raise
             batch.broken.append(str(error))
-    return batch._replace(pixels=np.stack(pixels)) if pixels else batch
+    return batch._replace(x=np.stack(pixels)) if pixels else batch
 
 
 def _decoded(image: ImageSource, content: ImageSource, size: int, channels: int, name: str) -> Pixels:
@@ -214,28 +257,6 @@ def _decoded(image: ImageSource, content: ImageSource, size: int, channels: int,
         return decode_image(content, size, channels, name=name)
     except FileFormatError:
         return decode_image(image, size, channels, name=name)  # raises an error that names the file
-
-
-def joined(batches: Iterable[FeatureBatch], width: int, total: int, progress: OnProgress | None = None) -> Features:
-    """Join batches of features of ``width`` numbers; ``total`` is the number of images, for ``progress``."""
-    rows, pieces = list[int](), [np.empty((0, width), np.float32)]
-    reasons, keys, done = list[str](), dict[int, bytes](), 0
-    for batch in batches:
-        rows += batch.rows
-        pieces.append(batch.x)
-        reasons += batch.broken
-        keys |= batch.keys
-        done += batch.images
-        if progress is not None:
-            progress(done, total)
-    return Features(np.array(rows, dtype=np.int64), np.concatenate(pieces), tuple(reasons), keys)
-
-
-def check_any(found: Features, total: int) -> Features:
-    """Return ``found``; raise FileFormatError if images were broken and none of the ``total`` could be read."""
-    if found.broken and len(found.broken) == total:
-        raise FileFormatError(f"none of {total} images can be read; first error: {found.broken[0]}")
-    return found
 
 
 def cached_graph(fingerprint: str) -> Graph | None:
@@ -288,8 +309,7 @@ def _agree(backbone: Backbone, graph: Graph, images: NDArray[np.uint8]) -> bool:
 
 def cached_path(fingerprint: str) -> Path:
     """Return the path where the graph of a backbone is cached, whether or not it exists."""
-    root = Path(os.environ.get("DSAL_DATA") or Path.home() / ".cache" / "dsal").expanduser()
-    return root / "onnx" / f"{fingerprint}.onnx"
+    return user_folder("DSAL_DATA") / "onnx" / f"{fingerprint}.onnx"
 
 
 @lru_cache(maxsize=4)

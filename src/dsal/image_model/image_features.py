@@ -17,26 +17,22 @@ from torch import nn
 
 from dsal.backbones.backbone import Backbone
 from dsal.backbones.pretrained import DEFAULT, as_backbone
-from dsal.base.progress import OnProgress
-from dsal.data.images.decode import ImageSource, check_broken, checked_source
+from dsal.data.images.decode import ImageSource, checked_source
 from dsal.distributed import ALONE, Team
 from dsal.errors import InputError
 from dsal.image_model.graph_features import (
-    DecodedBatch,
-    FeatureBatch,
-    Features,
+    FeatureSource,
     GraphFeatures,
+    ImageBatch,
     Known,
-    check_any,
     decode_rows,
     graph_of,
     in_threads,
-    joined,
 )
 
 
 @dataclass(frozen=True, eq=False)
-class BackboneFeatures:
+class BackboneFeatures(FeatureSource):
     """Features by a backbone, which runs on the device of its weights.
 
     Attributes:
@@ -51,37 +47,9 @@ class BackboneFeatures:
     batch_size: int | None = None
     workers: int | None = None
 
-    def stream(
-        self, images: Sequence[ImageSource], *, broken: str = "stop", known: Known | None = None
-    ) -> Iterator[FeatureBatch]:
-        """Yield features of images in order: see :class:`~dsal.image_model.graph_features.FeatureSource`."""
-        return self._stream(images, broken, known, len(images))
-
-    def collect(
-        self,
-        images: Sequence[ImageSource],
-        *,
-        broken: str = "stop",
-        known: Known | None = None,
-        progress: OnProgress | None = None,
-    ) -> Features:
-        """Return features of all images: see :class:`~dsal.image_model.graph_features.FeatureSource`.
-
-        Every rank of the team reads a part, and all get all features.
-        """
-        team = self.team
-        share = team.share(len(images), unit=self._batch)  # whole batches: other batch sizes round differently
-        mine, width = images[share], self.backbone.widths["stages"]
-        found = joined(self._stream(mine, broken, known, len(images)), width, len(mine), progress)
-        if team.size > 1:
-            keys = {share.start + row: key for row, key in found.keys.items()}
-            found = Features(
-                rows=team.rows(share.start + found.rows),
-                x=team.rows(found.x),
-                broken=tuple(reason for some in team.gathered(found.broken) for reason in some),
-                keys={row: key for some in team.gathered(keys) for row, key in some.items()},
-            )
-        return check_any(found, len(images))
+    @property
+    def _width(self) -> int:
+        return self.backbone.widths["stages"]
 
     @property
     def _on_cpu(self) -> bool:
@@ -93,26 +61,23 @@ class BackboneFeatures:
 
     def _stream(
         self, images: Sequence[ImageSource], broken: str, known: Known | None, total: int
-    ) -> Iterator[FeatureBatch]:
-        """Yield features of ``images``; the ``total`` of all ranks decides whether to convert the backbone."""
-        check_broken(broken)
+    ) -> Iterator[ImageBatch]:
         card = self.backbone.card
         graph = graph_of(self.backbone, total * card.size**2)
         if graph is not None:
-            yield from GraphFeatures(graph, card.size, card.in_channels, self.workers).stream(
-                images, broken=broken, known=known
-            )
+            source = GraphFeatures(graph, card.size, card.in_channels, self.workers)
+            yield from source.stream(images, broken=broken, known=known)
             return
 
-        def decode(rows: range) -> DecodedBatch:
-            return decode_rows(images, rows, card.size, card.in_channels, broken=broken, known=known)
+        def decode(rows: range) -> ImageBatch:
+            return decode_rows(images, rows, card.size, card.in_channels, broken, known)
 
         workers = max((cpu_count() or 1) // 2, 1) if self.workers is None and self._on_cpu else self.workers
         for batch in in_threads(decode, len(images), self._batch, workers):
-            x = np.empty((0, self.backbone.widths["stages"]), np.float32)
+            x = np.empty((0, self._width), np.float32)
             if batch.rows:
-                x = self.backbone.extract(torch.from_numpy(batch.pixels)).cpu().numpy()
-            yield FeatureBatch(batch.rows, x, batch.broken, batch.keys, batch.images)
+                x = self.backbone.extract(torch.from_numpy(batch.x)).cpu().numpy()
+            yield batch._replace(x=x)
 
 
 class ImageFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types

@@ -19,7 +19,7 @@ from dsal.data.images.decode import ImageSource
 from dsal.errors import FileFormatError, InputError
 from dsal.files.atomic import StrPath
 from dsal.files.model_schema import IMAGE_MODEL
-from dsal.files.tensors import load_tensors
+from dsal.files.tensors import load_tensors, under
 from dsal.image_model.graph_features import FeatureSource, GraphFeatures, cached_graph
 from dsal.image_model.novelty import ClassStatistics
 from dsal.image_model.novelty_reference import NoveltyReference
@@ -94,10 +94,10 @@ class ImagePredictor:
                     float(facts["compensation"]),
                 ),
                 temperature=float(facts["temperature"]),
-                distance=ClassStatistics(**_part(arrays, "novelty.")).light_distance,
-                reference=NoveltyReference.from_arrays(**_part(arrays, "usual.")),
+                distance=ClassStatistics(**under(arrays, "novelty")).light_distance,
+                reference=NoveltyReference.from_arrays(**under(arrays, "usual")),
             )
-            seen = Seen.from_arrays(_part(arrays, "seen."), predictor.classes)
+            seen = Seen.from_arrays(under(arrays, "seen"), predictor.classes)
             return cls(GraphFeatures(graph, card["size"], card["in_channels"]), predictor, seen)
         except (KeyError, TypeError, ValueError) as error:
             raise FileFormatError(f"{path} is not a model that this version of dsal can read: {error!r}") from error
@@ -199,10 +199,6 @@ def _path(image: ImageSource) -> Path | None:
     return image if isinstance(image, Path) else None
 
 
-def _part(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
-    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-
-
 def most_useful(x: NDArray[np.float32], likely: NDArray[np.float64], count: int) -> list[int]:
     """Return the rows most worth labelling, the most useful first; fewer rows are the first of more.
 
@@ -244,5 +240,4 @@ def doubts(likely: NDArray[np.float64]) -> NDArray[np.float64]:
     if likely.shape[1] < 2:
         return np.ones(len(likely))
     two = np.partition(likely, -2, axis=1)[:, -2:]
-    doubt: NDArray[np.float64] = 1.0 - (two[:, 1] - two[:, 0])
-    return doubt
+    return 1.0 - (two[:, 1] - two[:, 0])

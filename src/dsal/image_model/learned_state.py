@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy, deepcopy
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from dsal.errors import InputError
 from dsal.files.atomic import StrPath
 from dsal.image_model.novelty import ClassStatistics
 from dsal.image_model.novelty_reference import Expected, NoveltyReference, expected_scores, inverse_trace
-from dsal.image_model.outcomes import LeftOut, added, counted, restricted
+from dsal.image_model.outcomes import LeftOut, Lesson, added, counted, restricted
 from dsal.image_model.predictor import ACTIVATIONS, Head, LightHead, Predictor, Single
 from dsal.image_model.seen import Seen
 from dsal.image_model.version import EXPANSION, AnyArray, Version, in_memory, state_arrays
@@ -33,15 +33,6 @@ _SAMPLED = 20  # rows sampled per class to estimate the temperature of a merged 
 
 Keys = Sequence[bytes | None]
 Double = NDArray[np.float64]
-
-
-class Learned(NamedTuple):
-    """The result of :meth:`LearnedState.learn`; classes are sorted."""
-
-    new_classes: tuple[str, ...]
-    known_classes: tuple[str, ...]
-    loo_accuracy: float
-    mistaken: tuple[tuple[int, str], ...]  # row, and the class that it was mistaken for when it was left out
 
 
 class LearnedState:
@@ -78,7 +69,7 @@ class LearnedState:
         if not self.taught:
             raise InputError("the model has learned nothing yet: teach it some images first")
 
-    def learn(self, x: Single, y: NDArray[Any], keys: Keys) -> Learned:
+    def learn(self, x: Single, y: NDArray[Any], keys: Keys) -> Lesson:
         """Learn a phase of features (n, d) with labels (n,) and content keys (n)."""
         known, labels = self.classes, set(y.tolist())
         new = sorted(labels - set(known))
@@ -96,7 +87,8 @@ class LearnedState:
         accuracy = float((answers == columns)[judged].mean()) if judged.any() else float("nan")
         wrong = np.flatnonzero(answers != columns) if len(self.classes) > 1 else ()
         mistaken = sorted((int(picked[at]), self.classes[answers[at]]) for at in wrong)
-        return Learned(tuple(new), tuple(sorted(labels & set(known))), accuracy, tuple(mistaken))
+        taught_more = tuple(sorted(labels & set(known)))
+        return Lesson(len(y), tuple(new), taught_more, (), accuracy, mistaken=tuple(mistaken))
 
     def forget(self, x: Single, y: NDArray[Any], keys: Keys) -> None:
         """Forget features (n, d) that were learned with labels (n,) and content keys (n).
@@ -230,8 +222,7 @@ class LearnedState:
         targets, weights = (part.T.cpu().numpy() for part in (ridge.targets, ridge.weights()))
 
         def solve(b: Double) -> Double:
-            solved: Double = ridge.solve(torch.from_numpy(b).to(ridge.targets.device)).cpu().numpy()
-            return solved
+            return ridge.solve(torch.from_numpy(b).to(ridge.targets.device)).cpu().numpy()
 
         trace = inverse_trace(solve, ridge.size)
         return expected_scores(targets, weights, ridge.gamma, trace, self.statistics)

@@ -22,7 +22,8 @@ from dsal.distributed import ALONE, Team
 from dsal.errors import FileFormatError, InputError
 from dsal.files.atomic import StrPath
 from dsal.files.model_schema import IMAGE_MODEL
-from dsal.files.tensors import load_tensors
+from dsal.files.tensors import load_tensors, under
+from dsal.image_model.graph_features import Known
 from dsal.image_model.image_features import BackboneFeatures
 from dsal.image_model.image_predictor import ImagePredictor
 from dsal.image_model.learned_state import LearnedState
@@ -43,7 +44,7 @@ from dsal.image_model.sources import (
     unlabelled_images,
 )
 from dsal.image_model.stored_model import StoredModel
-from dsal.image_model.version import AnyArray, Timeline, Version, in_memory, next_id, part
+from dsal.image_model.version import AnyArray, Timeline, Version, in_memory, next_id
 
 GAMMA = 100.0
 """Ridge penalty of new image models, chosen by benchmarks/few_images.py: see docs/photo-results.md."""
@@ -174,7 +175,7 @@ class ImageModel:
         given = labelled_images(source)
         for label in dict.fromkeys(given.labels):
             check_class_name(label)
-        known = _nothing_known if again else self.seen.__contains__
+        known: Known = (lambda key: False) if again else self.seen.__contains__
         found = self._features().collect(given.images, broken=broken, known=known, progress=progress)
         position = {row: i for i, row in enumerate(found.rows.tolist())}
         read = [row for row in sorted(found.keys) if row in position or known(found.keys[row])]
@@ -196,9 +197,7 @@ class ImageModel:
         not recognised.
         """
         with self._change(f"learned {plural(len(y), 'image')} of {listed(sorted(set(y.tolist())))}"):
-            learned = self._learned.learn(x, y, [None] * len(y) if keys is None else keys)
-        new, known, accuracy, mistaken = learned
-        return Lesson(len(y), new, known, (), accuracy, mistaken=mistaken)
+            return self._learned.learn(x, y, [None] * len(y) if keys is None else keys)
 
     def predict(
         self,
@@ -311,9 +310,7 @@ class ImageModel:
             raise InputError(f"{_subject(unknown)} never learned: learn them under the right label instead")
         rows = [row for row, labels in enumerate(learned) if labels and given.labels[row] not in labels]
         strange = [row for row in rows if given.labels[row] not in self.classes]
-        if (
-            strange and new_label is None
-        ):  # the folder of a class that was renamed would silently bring its old name back
+        if strange and new_label is None:  # the folder of a renamed class would silently bring its old name back
             label, now = given.labels[strange[0]], learned[strange[0]][0]
             raise InputError(
                 f"the model has no class {label!r}; it knows these images as {now!r}. If that is its new name, rename "
@@ -411,9 +408,8 @@ class ImageModel:
         card, backbone = self.backbone.card, dict[str, AnyArray]()
         if card.architecture != MODULE:  # of a user's own module only the fingerprint is saved
             state = self.backbone.state_dict().items()
-            backbone = {
-                f"backbone.{name}": value.cpu().numpy() for name, value in state if not name.startswith("head.")
-            }
+            weights = ((name, value) for name, value in state if not name.startswith("head."))
+            backbone = {f"backbone.{name}": value.cpu().numpy() for name, value in weights}
         StoredModel(
             card=asdict(card),
             backbone_sha256=self.backbone.fingerprint(),
@@ -444,7 +440,8 @@ class ImageModel:
         arrays, facts = load_tensors(path, IMAGE_MODEL)
         try:
             stored = StoredModel.of({**arrays}, facts)
-            state = {name: torch.from_numpy(in_memory(value)) for name, value in part(stored.fixed, "backbone").items()}
+            weights = under(stored.fixed, "backbone").items()
+            state = {name: torch.from_numpy(in_memory(value)) for name, value in weights}
             opened = stored_backbone(read_card(stored.card), state, backbone)
             if opened.fingerprint() != stored.backbone_sha256:
                 raise InputError(
@@ -508,10 +505,6 @@ class ImageModel:
         ]
         if unseen:
             raise InputError(f"{_subject(unseen)} never learned under that label and cannot be forgotten")
-
-
-def _nothing_known(key: bytes) -> bool:
-    return False
 
 
 def _subject(images: Sequence[object]) -> str:

@@ -81,12 +81,12 @@ class ClassStatistics:
         products -= within * (self.counts[column] / self.counts.sum())
         return ClassStatistics(np.delete(self.counts, column), np.delete(self.sums, column, axis=0), products)
 
-    def sample(self, rows: int, seed: int = 0) -> tuple[Matrix, NDArray[np.int64]]:
+    def sample(self, rows: int) -> tuple[Matrix, NDArray[np.int64]]:
         """Sample features (n, d) as new images might have, and their classes (n,): ``rows`` rows per class.
 
         Normally distributed with the class means and the covariance within classes; wider for classes with few images.
         """
-        random, filled = np.random.default_rng(seed), np.flatnonzero(self.counts > 0)
+        random, filled = np.random.default_rng(0), np.flatnonzero(self.counts > 0)
         means = self.sums[filled] / self.counts[filled, None]
         spread = np.sqrt(1 + 1 / self.counts[filled])[:, None, None]
         noise = random.standard_normal((len(filled) * rows, means.shape[1])) @ self._within.root

@@ -196,15 +196,13 @@ class NoveltyReference:
     def score(self, logits: Matrix, distances: Matrix) -> Matrix:
         """Return scores (n,), larger for more unusual images: distance and negative logit, standardised and added."""
         logit, distance = self.standard
-        score: Matrix = DISTANCE_WEIGHT * (distances - distance[0]) / distance[1] - (logits - logit[0]) / logit[1]
-        return score
+        return DISTANCE_WEIGHT * (distances - distance[0]) / distance[1] - (logits - logit[0]) / logit[1]
 
     def novelty(self, logits: Matrix, distances: Matrix) -> Matrix:
         """Return the fraction of known images that look less unusual (n,), 0 to 1; NaN if there is no reference yet."""
         if not self.counts.any():
             return np.full(len(logits), np.nan)
-        share: Matrix = np.interp(self.score(logits, distances), *self.known, left=0.0, right=1.0)
-        return share
+        return np.interp(self.score(logits, distances), *self.known, left=0.0, right=1.0)
 
     @cached_property
     def standard(self) -> tuple[tuple[float, float], tuple[float, float]]:
@@ -252,8 +250,7 @@ def _cells(values: Matrix, edges: Matrix) -> NDArray[np.int64]:
 
 
 def _centres(edges: Matrix) -> Matrix:
-    centres: Matrix = (edges[1:] + edges[:-1]) / 2
-    return centres
+    return (edges[1:] + edges[:-1]) / 2
 
 
 def _moments(counts: Matrix, edges: Matrix) -> tuple[float, float]:

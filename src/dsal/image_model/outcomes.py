@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +69,16 @@ class Prediction:
     novelty: float
     novel: bool
 
+    def facts(self) -> dict[str, Any]:
+        """Return everything except the path as JSON values; NaN becomes None."""
+        return {
+            "label": self.label,
+            "score": self.score,
+            "top_k": [{"label": label, "score": score} for label, score in self.top_k],
+            "novelty": None if math.isnan(self.novelty) else self.novelty,
+            "novel": self.novel,
+        }
+
 
 class PredictionList(list[Prediction]):
     """Predictions in the order of the images; ``broken`` lists the images that could not be read, and why."""
@@ -122,12 +133,7 @@ def counted(classes: Sequence[str], columns: NDArray[np.int64], answers: NDArray
 
 def added(one: LeftOut, other: LeftOut) -> LeftOut:
     """Return the sum of both counts."""
-    both = {label: dict(answers) for label, answers in one.items()}
-    for label, answers in other.items():
-        row = both.setdefault(label, {})
-        for answer, images in answers.items():
-            row[answer] = row.get(answer, 0) + images
-    return both
+    return {label: dict(Counter(one.get(label, {})) + Counter(other.get(label, {}))) for label in {**one, **other}}
 
 
 def restricted(counts: LeftOut, classes: Collection[str]) -> LeftOut:

@@ -12,8 +12,8 @@ from dsal.errors import DSALError, FileFormatError
 from dsal.files.atomic import StrPath, keep_backup
 from dsal.files.model_schema import IMAGE_MODEL
 from dsal.files.schema import Mismatch, check_headers
-from dsal.files.tensors import StoredArray, save_tensors
-from dsal.image_model.version import EXPANSION, AnyArray, Timeline, Version, equal, in_memory, part
+from dsal.files.tensors import StoredArray, save_tensors, under
+from dsal.image_model.version import EXPANSION, AnyArray, Timeline, Version, equal, in_memory
 
 _STATE = ("classifier.", "novelty.", "usual.", "seen.")
 
@@ -159,7 +159,7 @@ def _versions(arrays: dict[str, AnyArray], documents: list[dict[str, Any]], kind
     for number, document in enumerate(documents):
         about = dict(document)
         same = {name: arrays[stored] for name, stored in about.pop("same").items()}
-        own = part(arrays, f"{kind}.{document['id']}") or part(arrays, f"{kind}.{number}")  # as earlier files have it
+        own = under(arrays, f"{kind}.{document['id']}") or under(arrays, f"{kind}.{number}")  # as earlier files have it
         found.append(Version(arrays={**own, **same}, **about))
     return tuple(found)
 

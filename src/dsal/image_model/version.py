@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsal.errors import InputError, StaleVersionError, UnknownNameError
-from dsal.files.tensors import StoredArray
+from dsal.files.tensors import StoredArray, under
 from dsal.image_model.outcomes import LeftOut, renamed, restricted
 from dsal.image_model.seen import Seen
 from dsal.image_model.sources import check_class_name
@@ -70,7 +70,7 @@ class Version:
 
     def part(self, name: str) -> dict[str, NDArray[Any]]:
         """Return the arrays whose names start with ``name``, without that and the dot, in memory."""
-        return {key: in_memory(array) for key, array in part(self.arrays, name).items()}
+        return {key: in_memory(array) for key, array in under(self.arrays, name).items()}
 
     def sharing(self, other: Version) -> Version:
         """Return this version with the other's arrays in place of those that are equal."""
@@ -237,9 +237,3 @@ def state_arrays(
         **{f"usual.{name}": value for name, value in reference.arrays().items()},
         **{f"seen.{name}": value for name, value in seen.arrays(classes).items()},
     }
-
-
-def part(arrays: dict[str, AnyArray], name: str) -> dict[str, AnyArray]:
-    """Return the arrays whose names start with ``name.``, without that prefix."""
-    prefix = f"{name}."
-    return {key.removeprefix(prefix): value for key, value in arrays.items() if key.startswith(prefix)}

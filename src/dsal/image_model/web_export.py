@@ -16,6 +16,7 @@ from dsal.files.atomic import StrPath, atomic_write
 from dsal.image_model.graph_export import onnx_content
 from dsal.image_model.model import ImageModel
 from dsal.image_model.outcomes import THRESHOLD
+from dsal.image_model.sources import plural
 
 INSTALLED = "node_modules/onnxruntime-web/dist/"  # where npm puts the runtime
 _COPIED = "runtime/"
@@ -52,7 +53,7 @@ def web_files(model: ImageModel, title: str, runtime: str | None = None) -> dict
         "runtime": place,
     }
     package = {"private": True, "type": "module", "dependencies": {"onnxruntime-web": "^1.20.0"}}
-    classes = "1 class" if len(model.classes) == 1 else f"{len(model.classes)} classes"
+    classes = plural(len(model.classes), "class")
     page = (_PAGE / "index.html").read_text(encoding="utf-8")
     for name, value in (("title", html.escape(title)), ("classes", classes), ("origin", html.escape(origin))):
         page = page.replace(f"{{{name}}}", value)

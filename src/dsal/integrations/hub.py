@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +58,8 @@ def from_pretrained(
         return read_model(Path(name))
     fetch = needs("huggingface_hub", "hub").snapshot_download
     patterns = [*FILES, "README.md"]
-    return read_model(
-        Path(fetch(str(name), revision=revision, token=token, cache_dir=cache_dir, allow_patterns=patterns))
-    )
+    folder = fetch(str(name), revision=revision, token=token, cache_dir=cache_dir, allow_patterns=patterns)
+    return read_model(Path(folder))
 
 
 def model_card(model: ImageModel | DSALClassifier, name: str, licence: str) -> str:
@@ -107,13 +105,10 @@ def _facts(model: ImageModel | DSALClassifier) -> dict[str, Any]:
     if isinstance(model, ImageModel):
         card = model.backbone.card
         facts |= {"backbone": card.architecture, "image size": f"{card.size} x {card.size}"}
-        total, right = Counter[str](), Counter[str]()
-        for label, taken in model.left_out.items():
-            total[label] += sum(taken.values())
-            right[label] += taken.get(label, 0)
-        if total.total():
-            share = right.total() / total.total()
-            facts["leave-one-out accuracy"] = f"{share:.1%} of {total.total()} images"
+        total = sum(sum(taken.values()) for taken in model.left_out.values())
+        right = sum(taken.get(label, 0) for label, taken in model.left_out.items())
+        if total:
+            facts["leave-one-out accuracy"] = f"{right / total:.1%} of {total} images"
     return facts
 
 

@@ -41,9 +41,8 @@ def save_model(model: DSALClassifier | ImageModel, path: str | Path, example: An
 def log_model(model: DSALClassifier | ImageModel, name: str = "model", example: Any = None, **options: Any) -> Any:
     """Log a model to the active run; arguments as in :func:`save_model`. Returns MLflow's ``ModelInfo``."""
     with tempfile.TemporaryDirectory() as folder:
-        return needs("mlflow.pyfunc", "mlflow").log_model(
-            name=name, **_flavour(model, Path(folder), example), **options
-        )
+        flavour = _flavour(model, Path(folder), example)
+        return needs("mlflow.pyfunc", "mlflow").log_model(name=name, **flavour, **options)
 
 
 def log_run(document: Mapping[str, Any], folder: Path) -> str:

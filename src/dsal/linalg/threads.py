@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from threading import Lock
 from typing import Any, TypeAlias
@@ -58,7 +58,9 @@ class _Shared:
         self.limits: Any = None
         self.workers = Workers(1)
 
-    def enter(self) -> Workers:
+    @contextmanager
+    def use(self) -> Iterator[Workers]:
+        """Yield the pool; limit BLAS to one thread as long as anybody uses it."""
         with self.lock:
             if self.inside == 0:
                 blas = _libraries()
@@ -67,26 +69,22 @@ class _Shared:
                 if threads != self.workers.threads:
                     self.workers = Workers(threads)
             self.inside += 1
-            return self.workers
-
-    def leave(self) -> None:
-        with self.lock:
-            self.inside -= 1
-            if self.inside == 0 and self.limits is not None:
-                self.limits.restore_original_limits()
+            pool = self.workers
+        try:
+            yield pool
+        finally:
+            with self.lock:
+                self.inside -= 1
+                if self.inside == 0 and self.limits is not None:
+                    self.limits.restore_original_limits()
 
 
 _shared = _Shared()
 
 
-@contextmanager
-def workers() -> Iterator[Workers]:
-    """Yield the pool; meanwhile every BLAS call in this process uses one thread."""
-    pool = _shared.enter()
-    try:
-        yield pool
-    finally:
-        _shared.leave()
+def workers() -> AbstractContextManager[Workers]:
+    """Return a context with the pool, in which every BLAS call in this process uses one thread."""
+    return _shared.use()
 
 
 @cache

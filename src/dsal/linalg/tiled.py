@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dsal.linalg import lapack
 from dsal.linalg.lapack import Array
-from dsal.linalg.threads import Task, workers
+from dsal.linalg.threads import workers
 
 _TILE = 256  # columns, and rows, of a tile: large enough for BLAS, small enough for two threads at d_B = 1,024
 _PANEL, _BLOCK = 128, 32  # columns folded into a factor at once, and per block of reflectors: measured
@@ -34,22 +34,18 @@ def product(a: Array, b: Array) -> Array:
     left, way_a = _operand(a)
     right, way_b = _operand(b)
     c = np.empty((len(a), b.shape[1]), dtype=a.dtype, order="F")
+
+    def tile(rows: slice, columns: slice) -> None:
+        of_a = left[:, rows] if way_a == b"T" else left[rows]
+        of_b = right[columns] if way_b == b"T" else right[:, columns]
+        lapack.product_(c[rows, columns], of_a, of_b, ways=way_a + way_b)
+
     if not a.shape[1]:
         c[:] = 0.0
     elif c.size:
-        tiles = [(rows, columns) for columns in spans(0, c.shape[1]) for rows in spans(0, len(c))]
-        tasks: list[Task] = [
-            partial(
-                lapack.product_,
-                c[rows, columns],
-                left[:, rows] if way_a == b"T" else left[rows],
-                right[columns] if way_b == b"T" else right[:, columns],
-                ways=way_a + way_b,
-            )
-            for rows, columns in tiles
-        ]
         with workers() as pool:
-            pool.run(tasks)
+            columns_of_c, rows_of_c = spans(0, c.shape[1]), spans(0, len(c))
+            pool.run([partial(tile, rows, columns) for columns in columns_of_c for rows in rows_of_c])
     return c
 
 

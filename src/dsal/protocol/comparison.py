@@ -185,8 +185,7 @@ def tune_once(experiment: Experiment, data: TuningData, out: Path) -> Iterator[T
 def read_tuning(out: Path) -> dict[str, Any]:
     """Return the tuning results so far, by method: ``protocol``, ``trials`` and the options ``chosen``."""
     path = out / "tuning.json"
-    found: dict[str, Any] = read_json(path, _TUNING) if path.exists() else {}
-    return found
+    return read_json(path, _TUNING) if path.exists() else {}
 
 
 def write_comparison(out: Path, documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -19,10 +19,11 @@ from dsal.backbones import Backbone
 from dsal.backbones.extraction import card_record
 from dsal.backbones.feature_cache import cached_features
 from dsal.base.options import fit, keyword_hints, plain
+from dsal.base.registry import check_name
 from dsal.data import DATASETS, DataSet, FeatureSet, Scenario, feature_set_names
 from dsal.data.open import holds_images, load_dataset, load_features
 from dsal.distributed import ALONE, Team
-from dsal.errors import InputError, UnknownNameError
+from dsal.errors import InputError
 from dsal.methods import METHODS, Method
 from dsal.protocol.metrics import KEPT
 from dsal.protocol.provenance import Origin, check_no_leak
@@ -82,8 +83,7 @@ class Experiment:
 
         hints = option_hints(self.method)
         for name in self.options:
-            if name not in hints:
-                raise UnknownNameError(f"{self.method} option", name, hints)
+            check_name(f"{self.method} option", name, hints)
         checked = {name: fit(name, value, hints[name]) for name, value in self.options.items()}
         object.__setattr__(self, "options", checked)
 

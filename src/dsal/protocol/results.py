@@ -1,12 +1,11 @@
 """The output files of a run: ``results.json``, ``phases.csv`` and ``confusion.npz``.
 
-The schema is described in docs/results.md. The same run gives byte-identical files, except for what
-:func:`comparable` removes.
+The schema is described in docs/results.md. The same run gives byte-identical files, except for times, peak memory and
+the time of start.
 """
 
 from __future__ import annotations
 
-import copy
 import csv
 import zipfile
 import zlib
@@ -252,15 +251,6 @@ def _counts(archive: zipfile.ZipFile, name: str, classes: int) -> NDArray[np.int
         counts = np.frombuffer(file.read(), dtype=dtype).reshape(shape).astype(np.int64)
     expected.check_values(counts, name)
     return counts
-
-
-def comparable(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the document without what differs between any two runs: times, peak memory, and time of start."""
-    same = copy.deepcopy(dict(document))
-    for phase in same["phases"]:
-        del phase["seconds"], phase["seconds_evaluate"]
-    del same["peak_memory_bytes"], same["provenance"]["started"]
-    return same
 
 
 def _phase(group: range, base: range, by_seed: Sequence[PhaseResult]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsal.files.schema import ANY_ARRAY, ANY_TABLE, Array, Each, Flag, Maybe, Number, Record, Ruled, Schema, Text
-from dsal.files.tensors import load_tensors, save_tensors
+from dsal.files.tensors import flat, load_tensors, save_tensors, under
 from dsal.methods import Method, State
 from dsal.protocol.metrics import ConfusionCounts, Tally
 from dsal.protocol.phases import PhaseProgress, PhaseResult, other_readouts
@@ -56,12 +56,7 @@ class Checkpoint:
 
 
 def save_run_checkpoint(
-    path: Path,
-    results: Sequence[PhaseResult],
-    method: Method,
-    *,
-    finished: bool,
-    inside: PhaseProgress | None = None,
+    path: Path, results: Sequence[PhaseResult], method: Method, *, finished: bool, inside: PhaseProgress | None = None
 ) -> Kept:
     """Write the state of a seed atomically; a finished seed is saved without the method.
 
@@ -100,7 +95,7 @@ def save_run_checkpoint(
         "inside": None if inside is None else [inside.phase, inside.learn_seconds],
     }
     if not finished:
-        arrays.update({f"method.{name}": array for name, array in state.arrays.items()})
+        arrays |= flat({"method": state.arrays})
         facts["method"] = state.facts
     save_tensors(path, arrays, facts)
     return kept
@@ -129,8 +124,7 @@ def load_run_checkpoint(path: Path) -> Checkpoint | None:
         )
         for i, (k, seen) in enumerate(zip(facts["phases"], facts["seen"], strict=True))
     )
-    own = {name.removeprefix("method."): array for name, array in arrays.items() if name.startswith("method.")}
-    state = None if facts["finished"] else State(own, facts["method"])
+    state = None if facts["finished"] else State(under(arrays, "method"), facts["method"])
     phase, learned = facts["inside"] or (facts["phases"][-1] + 1, 0.0)
     kept = Kept(facts["stored_bytes"], facts["stored_samples"], facts["trained_parameters"])
     return Checkpoint(results, state, kept, phase, learned)

@@ -139,11 +139,11 @@ def run_experiment(
         done = [] if checkpoint is None else list(checkpoint.results)
         results[seed] = done
         yield from (Step(seed, result, restored=True) for result in done)
-        if checkpoint is not None and checkpoint.state is None:
+        if checkpoint is None:
+            method, start, learned = setting.build_method(seed), 0, 0.0
+        elif checkpoint.state is None:
             kept = checkpoint.kept
             continue
-        if checkpoint is None or checkpoint.state is None:
-            method, start, learned = setting.build_method(seed), 0, 0.0
         else:
             method = METHODS.get(setting.experiment.method).restore(checkpoint.state, path)
             start, learned = checkpoint.phase, checkpoint.learned

@@ -66,8 +66,7 @@ def _merged(counts: NDArray[np.int64], group: int) -> NDArray[np.int64]:
     """Sum blocks of ``group`` x ``group`` counts; the last block may be smaller."""
     starts = np.arange(0, len(counts), group)
     rows: NDArray[np.int64] = np.add.reduceat(counts, starts, axis=0)
-    merged: NDArray[np.int64] = np.add.reduceat(rows, starts, axis=1)
-    return merged
+    return np.add.reduceat(rows, starts, axis=1)
 
 
 def _worst(counts: NDArray[np.int64]) -> tuple[Pair, ...]:

@@ -87,9 +87,8 @@ def draw_confusion(items: Sequence[tuple[Run, ConfusionChart]]) -> Figure:
     """Draw the last phase's matrix of each run, rows scaled to their totals."""
     columns = min(math.ceil(math.sqrt(len(items))), 3)
     rows = math.ceil(len(items) / columns)
-    figure = Figure(
-        figsize=(max(3.2 * columns, 4.2) + 0.6, (3.2 if columns > 1 else 4.0) * rows + 0.3), layout="constrained"
-    )
+    width, height = max(3.2 * columns, 4.2) + 0.6, (3.2 if columns > 1 else 4.0) * rows + 0.3
+    figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for ax, (run, confusion) in zip(axes, items, strict=False):
@@ -107,9 +106,8 @@ def draw_confusion(items: Sequence[tuple[Run, ConfusionChart]]) -> Figure:
         ax.tick_params(labelsize=SMALL, color=INK)
     for ax in axes[len(items) :]:
         ax.set_axis_off()
-    bar = figure.colorbar(
-        image, ax=list(axes), shrink=0.8 if rows == 1 else 0.5, ticks=np.sqrt([0, 0.05, 0.25, 0.5, 1])
-    )
+    shrink, ticks = 0.8 if rows == 1 else 0.5, np.sqrt([0, 0.05, 0.25, 0.5, 1])
+    bar = figure.colorbar(image, ax=list(axes), shrink=shrink, ticks=ticks)
     bar.ax.set_yticklabels(["0", "5", "25", "50", "100"])
     bar.set_label("% of the true class's test images", fontsize=SMALL)
     bar.ax.tick_params(labelsize=SMALL)
@@ -164,12 +162,7 @@ def _draw_reference(ax: Axes, reference: Reference) -> None:
 
 def _name_references(ax: Axes, panel: Panel) -> None:
     labels = spread([reference.y for reference in panel.references], 0.05 * (panel.y.high - panel.y.low), panel.y.high)
-    beside: dict[str, Any] = {
-        "transform": ax.get_yaxis_transform(),
-        "color": PAPER,
-        "clip_on": False,
-        "gid": "paper",
-    }
+    beside: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "color": PAPER, "clip_on": False, "gid": "paper"}
     for reference, label in zip(panel.references, labels, strict=True):
         ax.plot([1.01, 1.03], [reference.y, label], linewidth=0.5, **beside)
         ax.text(1.035, label, reference.label, fontsize=SMALL, va="center_baseline", **beside)

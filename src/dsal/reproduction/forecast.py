@@ -29,6 +29,7 @@ from dsal.training.sample import every_nth
 
 _SECONDS = 15.0  # duration of each measurement on images
 _PROBED = 4_000  # images that a measurement draws from
+_BATCH = 256
 _FEATURES, _ROUNDS = 112, 3  # of the measurement of learning
 CLASSES = 100
 """Classes of :class:`LearningTrial`."""
@@ -123,13 +124,13 @@ def pretraining_cost(
     return Cost(name, images / recipe.batch_size * steps, peak_memory_bytes(), (3 + kept) * weight_bytes), probe.model
 
 
-def extraction_cost(data: DataSet, backbone: Backbone, kind: str, batch_size: int = 256) -> Cost:
+def extraction_cost(data: DataSet, backbone: Backbone, kind: str) -> Cost:
     """Measure some batches; return the cost of extracting the features of all images, as float16 in shards."""
     images = data.at(backbone.card.size, backbone.card.in_channels).train
     some = images.take(every_nth(len(images), _PROBED))
-    batches = (backbone.pooled(batch, kind) for batch, _ in some.batches(batch_size))
+    batches = (backbone.pooled(batch, kind) for batch, _ in some.batches(_BATCH))
     seconds, total = timed(batches), len(data.train) + len(data.test)
-    size = min(batch_size, len(some))
+    size = min(_BATCH, len(some))
     return Cost(
         f"features of {total:,} images", total / size * seconds, peak_memory_bytes(), 2 * total * backbone.widths[kind]
     )
@@ -178,13 +179,13 @@ def training_costs(
     return costs
 
 
-def timed(steps: Iterator[object], clock: Callable[[], float] = perf_counter) -> float:
+def timed(steps: Iterator[object]) -> float:
     """Return seconds per step, measured for some seconds after a warm-up step, or that step's if it is the only one."""
-    began = clock()
+    began = perf_counter()
     next(steps)
-    first, done, start = clock() - began, 0, clock()
+    first, done, start = perf_counter() - began, 0, perf_counter()
     for _ in steps:
         done += 1
-        if clock() - start > _SECONDS:
+        if perf_counter() - start > _SECONDS:
             break
-    return (clock() - start) / done if done else first
+    return (perf_counter() - start) / done if done else first

@@ -211,9 +211,7 @@ def choose_values(setting: Setting, *, size: int, activation: str = "tanh", seed
     """
     data, scenario = setting.features, setting.scenario
     positions = scenario.positions(data.train_y)
-    model = DSALClassifier(
-        expansion_size=size, gamma="auto", compensation="auto", activation=activation, random_state=seed
-    )
+    model = DSALClassifier(size, gamma="auto", compensation="auto", activation=activation, random_state=seed)
     for k in range(len(scenario.phases)):
         rows = scenario.phase_rows(data.train_y, k)
         model.partial_fit(data.train_x[rows], positions[rows])
@@ -228,9 +226,8 @@ def check_choice(
     size: int,
     activation: str = "tanh",
     seed: int = 0,
-    gammas: Sequence[float] = CHECKED_GAMMAS,
 ) -> ChoiceCheck:
-    """Compare a choice with the best of ``gammas`` x C = 0 .. 2 on test data: six trainings."""
+    """Compare a choice with the best of :data:`CHECKED_GAMMAS` x C = 0 .. 2 on test data: six trainings."""
     stream = Stream(activation)
 
     def trained(gamma: float, ratio: float) -> tuple[float, list[float]]:
@@ -241,6 +238,10 @@ def check_choice(
         return percent(measured.hits[-1], measured.totals), grid
 
     last, _ = trained(gamma, ratio)
-    found = [(value, tried, RATIOS[place]) for tried in gammas for place, value in enumerate(trained(tried, ratio)[1])]
+    found = [
+        (value, tried, RATIOS[place])
+        for tried in CHECKED_GAMMAS
+        for place, value in enumerate(trained(tried, ratio)[1])
+    ]
     best, best_gamma, best_ratio = max(found, key=lambda entry: entry[0])
     return ChoiceCheck(last, best, best_gamma, best_ratio)

@@ -41,9 +41,8 @@ def listen(settings: Settings) -> socket.socket:
     """
     if settings.ssl_certfile is not None:
         try:
-            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
-                settings.ssl_certfile, settings.ssl_keyfile
-            )
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.load_cert_chain(settings.ssl_certfile, settings.ssl_keyfile)
         except (OSError, ValueError) as error:
             raise InputError(f"cannot use the certificate {settings.ssl_certfile} with its key: {error}") from error
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET

@@ -16,7 +16,7 @@ import torch
 
 from dsal.errors import FileFormatError, InputError
 from dsal.files.schema import ANY_TABLE, Array, Each, Maybe, Number, Record, Ruled, Schema, like
-from dsal.files.tensors import load_tensors, save_tensors
+from dsal.files.tensors import load_tensors, save_tensors, under
 from dsal.training.loop import BaseTraining, EpochResult
 from dsal.training.optimiser import STATE
 from dsal.training.recipe import Recipe
@@ -69,15 +69,10 @@ def load_checkpoint(path: Path, training: BaseTraining) -> None:
         FileFormatError: the file is truncated or corrupt or not a checkpoint.
     """
     tensors, meta = training.team.broadcast_result(partial(load_tensors, path, _schema(training, path)))
-    model, rest = {}, {}
-    for name, value in tensors.items():
-        part, _, own = name.partition(".")
-        if part == "model":
-            model[own] = torch.from_numpy(value)
-        else:
-            rest[name] = value
+    rest = {name: value for name, value in tensors.items() if not name.startswith("model.")}
     try:
-        training.model.load_state_dict(model)
+        model = under(tensors, "model")
+        training.model.load_state_dict({name: torch.from_numpy(value) for name, value in model.items()})
         training.history = [EpochResult(**result) for result in meta["history"]]
         sums = {} if training.team.leads else {"loss": 0.0, "hits": 0}
         training.fit.restore(rest, {**meta, **sums})

@@ -173,19 +173,13 @@ class Fit:
         if readers is None or not isinstance(self.samples, FileData):
             yield from self.samples.batches(size, order[self.done % steps * size : steps * size])
             return
-        random = recipe.crop == "resized"
+        random, side = recipe.crop == "resized", self.samples.size
         crops = Crops(self.samples, seed_of(self.seed, self._view(epoch)), random, recipe.mirror)
-        positions = torch.arange(len(order)).split(size)[self.done % steps : steps]
-        wanted = [
-            Wanted(order[at][self._mine], at[self._mine], self._side(step) if random else self.samples.size)
-            for step, at in enumerate(positions, start=self.done)
-        ]
+        wanted = []
+        for step, at in enumerate(torch.arange(len(order)).split(size)[self.done % steps : steps], start=self.done):
+            smaller = recipe.size(step / self.total) if random else None
+            wanted.append(Wanted(order[at][self._mine], at[self._mine], smaller or side))
         yield from crops.batches(wanted, readers)
-
-    def _side(self, step: int) -> int:
-        """Return the side in pixels at which image files are read for a step."""
-        assert isinstance(self.samples, FileData)
-        return self.recipe.size(step / self.total) or self.samples.size
 
     def means(self) -> tuple[float, float]:
         """Return mean loss and accuracy (percent) of the epoch so far, on augmented images, over all processes."""

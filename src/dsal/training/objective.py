@@ -58,12 +58,8 @@ class NetworkWithHeads(nn.Module):
     def __init__(self, model: Backbone, *, every: bool, compiled: bool) -> None:
         super().__init__()
         self.model, self.every = model, every
-        self._run: Callable[[Backbone, Tensor], Outputs] = (
-            torch.compile(all_outputs) if every and compiled else all_outputs
-        )
-        self.network: Callable[[Tensor], Tensor] = (
-            torch.compile(model.network) if compiled and not every else model.network
-        )
+        self._run = torch.compile(all_outputs) if every and compiled else all_outputs
+        self.network = torch.compile(model.network) if compiled and not every else model.network
 
     def forward(self, x: Tensor) -> Tensor | Outputs:
         return self._run(self.model, x) if self.every else head_of(self.model)(self.network(x))

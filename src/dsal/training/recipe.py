@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dsal.backbones.stage_heads import BRANCHES
-from dsal.base.registry import Registry
-from dsal.errors import InputError, UnknownNameError
+from dsal.base.registry import Registry, check_name
+from dsal.errors import InputError
 from dsal.training.augment import ROTATIONS, TRANSFORMS
 
 CROPS = ("resized", "shift")
@@ -88,8 +88,7 @@ class Recipe:
     sizes: tuple[tuple[float, int], ...] = ()
 
     def __post_init__(self) -> None:
-        if self.crop not in CROPS:
-            raise UnknownNameError("crop", self.crop, CROPS)
+        check_name("crop", self.crop, CROPS)
         if not 0 <= self.jitter < 1:
             raise InputError(f"jitter must be at least 0 and less than 1, got {self.jitter}")
         if not self.temperature > 0:
@@ -101,11 +100,10 @@ class Recipe:
         self._check_auxiliary()
 
     def _check_auxiliary(self) -> None:
-        if self.auxiliary and self.auxiliary not in BRANCHES:
-            raise UnknownNameError("kind of auxiliary heads", self.auxiliary, tuple(BRANCHES))
+        if self.auxiliary:
+            check_name("kind of auxiliary heads", self.auxiliary, BRANCHES)
         for name in self.transforms:
-            if name not in TRANSFORMS:
-                raise UnknownNameError("transform", name, tuple(TRANSFORMS))
+            check_name("transform", name, TRANSFORMS)
         if len({*self.transforms}) < len(self.transforms):
             raise InputError(f"transforms must differ, got {', '.join(self.transforms)}")
         if self.auxiliary_weight < 0 or self.relation < 0:

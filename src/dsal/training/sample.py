@@ -33,14 +33,18 @@ def _moments(counts: Tensor) -> tuple[float, float]:
 
 def split(labels: Tensor, fraction: float, generator: Generator) -> tuple[Tensor, Tensor]:
     """Return rows to train on and rows held out: a random fraction of each class."""
-    order = torch.randperm(len(labels), generator=generator)
     kept, out = [], []
-    for label in labels.unique():
-        rows = order[labels[order] == label]
+    for rows in shuffled_classes(labels, generator):
         cut = round(fraction * len(rows))
         out.append(rows[:cut])
         kept.append(rows[cut:])
     return torch.cat(kept), torch.cat(out)
+
+
+def shuffled_classes(labels: Tensor, generator: Generator) -> list[Tensor]:
+    """Return the rows of each label, in random order; ``labels`` are (n,)."""
+    order = torch.randperm(len(labels), generator=generator)
+    return [order[labels[order] == label] for label in labels.unique()]
 
 
 def every_nth(n: int, most: int) -> Tensor:

@@ -11,17 +11,18 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dsal.base.registry import check_name
 from dsal.data.dataset import EMBEDDED
 from dsal.data.features.coding import decode, encode
 from dsal.data.samples import FeatureArray, FeatureRows, MappedRows
-from dsal.errors import FileFormatError, InputError, UnknownNameError
+from dsal.errors import FileFormatError, InputError
 from dsal.files.schema import Anything, Array, Each, Maybe, Number, Record, Ruled, Schema, Text
 from dsal.files.tensors import load_tensors, save_tensors
 
@@ -174,10 +175,9 @@ class FeatureSet:
             UnknownNameError: the set holds no such kind.
         """
         kinds = tuple(self.widths)
-        if features is not None and features not in kinds:
-            raise UnknownNameError(f"kind of features in the set {self.name!r}", features, kinds)
         if features in (None, self.kind):
             return self
+        check_name(f"kind of features in the set {self.name!r}", features, kinds)
         held = {kind: self.widths[kind] for kind in kinds[: kinds.index(features) + 1]}
         start = self.train_x.shape[1] - held[features]
         if start == 0:
@@ -254,27 +254,14 @@ def save_features(path: str | os.PathLike[str], features: FeatureSet, *, step: f
     )
 
 
-def described_set(
-    facts: Mapping[str, Any],
-    train_x: FeatureArray,
-    train_y: NDArray[np.int64],
-    test_x: FeatureArray,
-    test_y: NDArray[np.int64],
-    fingerprint: str,
-) -> FeatureSet:
+Rows: TypeAlias = tuple[FeatureArray, NDArray[np.int64], FeatureArray, NDArray[np.int64]]
+"""Training and test features, each followed by its labels."""
+
+
+def described_set(facts: Mapping[str, Any], rows: Rows, fingerprint: str) -> FeatureSet:
     """Return a set of features with the facts of :data:`RECORD`."""
-    return FeatureSet(
-        name=facts["name"],
-        train_x=train_x,
-        train_y=train_y,
-        test_x=test_x,
-        test_y=test_y,
-        class_names=tuple(facts["class_names"]),
-        fingerprint=fingerprint,
-        widths=dict(facts["widths"]),
-        backbone=facts["backbone"],
-        dataset=facts["dataset"],
-    )
+    names, widths = tuple(facts["class_names"]), dict(facts["widths"])
+    return FeatureSet(facts["name"], *rows, names, fingerprint, widths, facts["backbone"], facts["dataset"])
 
 
 def read_features(path: str | os.PathLike[str], features: str | None = None) -> FeatureSet:
@@ -296,7 +283,7 @@ def read_features(path: str | os.PathLike[str], features: str | None = None) -> 
         else:
             train_x, test_x = (arrays[name].astype(np.float32) for name in ("train_x", "test_x"))
         rows = train_x, train_y, test_x, test_y
-        whole = described_set(facts, *rows, features_fingerprint(*rows))
+        whole = described_set(facts, rows, features_fingerprint(*rows))
     except (LookupError, TypeError, ValueError, OverflowError) as error:
         raise FileFormatError(f"{Path(path)} is not a complete set of features: {error}") from error
     return whole.select(features)

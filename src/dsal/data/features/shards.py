@@ -154,7 +154,7 @@ def read_shards(folder: Path, features: str | None = None, *, made: str | None =
     try:
         width = max(width for _, width in facts["widths"])
         train, test = ((_mapped(folder, part, len(labels[part]), width, facts), labels[part]) for part in PARTS)
-        whole = described_set(facts, *train, *test, _fingerprint(labels, facts))
+        whole = described_set(facts, (*train, *test), _fingerprint(labels, facts))
     except (LookupError, TypeError, ValueError, OverflowError) as error:
         raise FileFormatError(f"{folder} is not a complete set of features: {error}") from error
     return whole.select(features)

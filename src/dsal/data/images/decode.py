@@ -62,12 +62,7 @@ def checked_source(image: Any) -> ImageSource:
 
 
 def decode_image(
-    source: ImageSource,
-    size: int,
-    channels: int = 3,
-    crop: float = CROP,
-    name: str = "",
-    max_pixels: int | None = None,
+    source: ImageSource, size: int, channels: int = 3, crop: float = CROP, name: str = "", max_pixels: int | None = None
 ) -> Pixels:
     """Read one image.
 

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dsal.base.memory import available_bytes
-from dsal.base.progress import OnProgress
 from dsal.data.images.decode import decode_batches
 from dsal.data.samples import ImageData, Rows
 from dsal.errors import InputError, MemoryNeededError
@@ -118,7 +117,7 @@ class FileData:
         for number, images in enumerate(batches):
             yield torch.from_numpy(images), wanted.labels[number * size : number * size + len(images)]
 
-    def in_memory(self, progress: OnProgress | None = None) -> ImageData:
+    def in_memory(self) -> ImageData:
         """Decode all images into memory: N * channels * size^2 bytes.
 
         Raises:
@@ -136,8 +135,6 @@ class FileData:
         for batch, _ in self.batches(64):
             images[done : done + len(batch)] = batch
             done += len(batch)
-            if progress is not None:
-                progress(done, n)
         return ImageData(images, self.labels)
 
 

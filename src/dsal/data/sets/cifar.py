@@ -231,18 +231,13 @@ def _reconstruct(*_: object) -> _Array:
     return _Array()
 
 
-def _from_buffer(data: object, dtype: object, shape: object, order: str) -> NDArray[np.uint8]:
-    """Stand in for what NumPy writes at pickle protocol 5."""
-    return _array(data, dtype, shape, order)
-
-
 _STAND_INS: dict[tuple[str, str], Callable[..., object]] = {
     ("numpy", "ndarray"): _Array,
     ("numpy", "dtype"): _Dtype,
     ("numpy.core.multiarray", "_reconstruct"): _reconstruct,  # NumPy 1, and the official archives
     ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
-    ("numpy.core.numeric", "_frombuffer"): _from_buffer,
-    ("numpy._core.numeric", "_frombuffer"): _from_buffer,
+    ("numpy.core.numeric", "_frombuffer"): _array,  # pickle protocol 5
+    ("numpy._core.numeric", "_frombuffer"): _array,
 }
 
 

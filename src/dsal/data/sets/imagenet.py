@@ -29,12 +29,13 @@ import numpy as np
 import torch
 
 from dsal.base.progress import OnProgress
+from dsal.base.registry import check_name
 from dsal.data.dataset import DATASETS, Archive, DataSet, find_archive
 from dsal.data.images.image_files import FileData, Listing, files_fingerprint
 from dsal.data.images.labelled_files import images_below
 from dsal.data.scenario import class_order
 from dsal.data.sets.class_folders import ListedImages, list_classes
-from dsal.errors import FileFormatError, InputError, MissingDataError, UnknownNameError
+from dsal.errors import FileFormatError, InputError, MissingDataError
 
 PARTS = ("train", "val")
 FULL, HUNDRED = "imagenet", "imagenet100"
@@ -67,10 +68,8 @@ def _data_set(name: str, folder: Path, classes: Sequence[str] | None) -> DataSet
     if unknown:
         raise InputError(f"{folder / 'val'} has images of classes that are not in {folder / 'train'}: {unknown[0]}")
     renumbered = np.array([number[wnid] for wnid in val.names])[val.numbers]
-    parts = [
-        FileData(part.paths, torch.from_numpy(labels)) for part, labels in ((train, train.numbers), (val, renumbered))
-    ]
-    return DataSet(name, parts[0], parts[1], train.names, files_fingerprint(*parts))
+    parts = FileData(train.paths, torch.from_numpy(train.numbers)), FileData(val.paths, torch.from_numpy(renumbered))
+    return DataSet(name, *parts, train.names, files_fingerprint(*parts))
 
 
 def imagenet_files(root: Path, part: str, classes: Sequence[str] | None = None) -> ListedImages:
@@ -85,8 +84,7 @@ def imagenet_files(root: Path, part: str, classes: Sequence[str] | None = None) 
         MissingDataError: a folder or label file is missing; the message says which.
         InputError: a class of ``classes`` has no images.
     """
-    if part not in PARTS:
-        raise UnknownNameError("part of ImageNet", part, PARTS)
+    check_name("part of ImageNet", part, PARTS)
     folder = root / part
     _expect_folder(folder)
     nested = any(entry.is_dir() for entry in folder.iterdir())

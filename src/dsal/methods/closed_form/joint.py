@@ -14,10 +14,7 @@ from dsal.files.schema import Array as Kept
 from dsal.methods.closed_form.ds_al import ACIL
 from dsal.methods.closed_form.kit.feature_method import MEANS, Array, ArrayMethod, Features, grown, keeps, nothing
 
-SAMPLES = {
-    "samples_": Kept("float32", ("samples", "features")),
-    "labels_": Kept("int64", ("samples",), low=0),
-}
+SAMPLES = {"samples_": Kept("float32", ("samples", "features")), "labels_": Kept("int64", ("samples",), low=0)}
 
 
 class _Joint(ArrayMethod):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dsal.errors import UnknownNameError
+from dsal.base.registry import check_name
 from dsal.methods.closed_form.kit.feature_method import COUNTS, MEANS, Array, ArrayMethod, Features, keeps, nothing
 from dsal.methods.closed_form.kit.geometry import squared_distances, unit_rows, update_means
 
@@ -27,8 +27,7 @@ class NCM(ArrayMethod):
     trials = ({"metric": "euclidean"}, {"metric": "cosine"})
 
     def __init__(self, *, metric: str = "euclidean") -> None:
-        if metric not in ("euclidean", "cosine"):
-            raise UnknownNameError("metric", metric, ("euclidean", "cosine"))
+        check_name("metric", metric, ("euclidean", "cosine"))
         self.metric = metric
         self.counts_, self.means_ = nothing(0, dtype=np.int64), nothing()
 

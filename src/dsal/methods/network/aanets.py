@@ -20,7 +20,7 @@ from dsal.methods.network.kit.network_method import NetworkMethod
 from dsal.methods.network.kit.part import Part
 from dsal.methods.network.lucir import LUCIR
 from dsal.methods.network.podnet import PODNet
-from dsal.training.sample import seed_of
+from dsal.training.sample import seed_of, shuffled_classes
 
 Stable = Literal["scaled", "fixed", "free"]
 BALANCED_BATCH = 100
@@ -137,9 +137,8 @@ class Aggregation(Part["_Options"]):
         if kept is None:
             raise ValueError("there are no exemplars to balance")
         generator = torch.Generator().manual_seed(seed_of(self.method.seed, 600_000 + phase.index))
-        order = torch.randperm(len(labels), generator=generator)
         each = int(torch.bincount(kept.labels).max())
-        rows = torch.cat([order[labels[order] == label][:each] for label in labels.unique()])
+        rows = torch.cat([own[:each] for own in shuffled_classes(labels, generator)])
         return joined([phase.samples.take(rows.to(phase.samples.labels.device)), kept])
 
 

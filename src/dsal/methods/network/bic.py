@@ -43,9 +43,7 @@ class BiasCorrection(Part["BiC"]):
         logits, labels = (torch.cat(parts) for parts in zip(*outputs, strict=True))
         generator = torch.Generator().manual_seed(seed_of(self.method.seed, 810_000 + phase.index))
         recipe = replace(
-            self.method.recipe(options.bias_epochs, len(labels)),
-            lr=options.bias_lr,
-            milestones=(0.3, 0.6, 0.8, 0.9),
+            self.method.recipe(options.bias_epochs, len(labels)), lr=options.bias_lr, milestones=(0.3, 0.6, 0.8, 0.9)
         )
         learn_correction_(
             cast(CorrectedHead, self.method.network.head), logits, labels, recipe, options.shift_penalty, generator

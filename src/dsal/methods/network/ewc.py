@@ -56,9 +56,8 @@ class Importance(Part["EWC"]):
         sums = {name: torch.zeros_like(value) for name, value in network.named_parameters()}
         for images, labels in phase.samples.batches(self.method.fisher_batch):
             logits = network(network.normalise(images.to(device))).logits
-            gradients = torch.autograd.grad(
-                functional.cross_entropy(logits, labels.to(device)), list(network.parameters())
-            )
+            loss = functional.cross_entropy(logits, labels.to(device))
+            gradients = torch.autograd.grad(loss, list(network.parameters()))
             for (name, total), gradient in zip(sums.items(), gradients, strict=True):
                 total += self.turned(name, gradient) ** 2
             batches += 1

@@ -11,11 +11,12 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
+from dsal.files.tensors import flat, under
 from dsal.methods.contract import Phase
 from dsal.methods.network.kit.growing_network import GrowingNetwork, Output
 from dsal.methods.network.kit.heads import LinearHead
 from dsal.methods.network.kit.losses import distillation, effective_weights
-from dsal.methods.network.kit.part import Part, prefixed, unprefixed
+from dsal.methods.network.kit.part import Part
 from dsal.methods.network.kit.replay import ReplayMethod
 from dsal.methods.network.kit.stages import Stage
 from dsal.training.fit import Batch, Forward
@@ -89,10 +90,10 @@ class Boosting(Part["FOSTER"]):
     def state(self) -> dict[str, Tensor]:
         if self.boosted is None:
             return {}
-        return {"known": torch.tensor(self.boosted.known), **prefixed("boosted", self.boosted.state_dict())}
+        return {"known": torch.tensor(self.boosted.known), **flat({"boosted": self.boosted.state_dict()})}
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        if weights := unprefixed("boosted", tensors):
+        if weights := under(tensors, "boosted"):
             self.boosted = self._expanded(int(tensors["known"]), 0)
             self.boosted.load_state_dict(weights)
 

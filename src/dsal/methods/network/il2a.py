@@ -9,12 +9,13 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
+from dsal.files.tensors import flat, under
 from dsal.methods.contract import Phase
 from dsal.methods.network.kit.growing_network import GrowingNetwork, Output
 from dsal.methods.network.kit.heads import LinearHead
 from dsal.methods.network.kit.losses import implicit_augmentation
 from dsal.methods.network.kit.network_method import NetworkMethod
-from dsal.methods.network.kit.part import Part, prefixed, unprefixed
+from dsal.methods.network.kit.part import Part
 from dsal.methods.network.kit.prototypes import PrototypeMethod, Prototypes, covariance
 from dsal.methods.network.kit.stages import Stage
 from dsal.training.augment import beta_shares
@@ -76,10 +77,10 @@ class Pairs(Part[NetworkMethod]):
         self.paired = None
 
     def state(self) -> dict[str, Tensor]:
-        return {} if self.paired is None else prefixed("pairs", self.paired.pairs.state_dict())
+        return {} if self.paired is None else flat({"pairs": self.paired.pairs.state_dict()})
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        if weights := unprefixed("pairs", tensors):
+        if weights := under(tensors, "pairs"):
             self.paired = self._pair(0)
             self.paired.pairs.load_state_dict(weights)
 

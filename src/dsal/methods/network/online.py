@@ -14,12 +14,13 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from dsal.errors import InputError
+from dsal.files.tensors import flat, under
 from dsal.methods.contract import Phase
 from dsal.methods.network.kit.exemplars import Split, balanced_split
 from dsal.methods.network.kit.growing_network import GrowingNetwork, Output
 from dsal.methods.network.kit.heads import CosineHead
 from dsal.methods.network.kit.losses import distillation
-from dsal.methods.network.kit.part import Part, prefixed, unprefixed
+from dsal.methods.network.kit.part import Part
 from dsal.methods.network.kit.stages import Stage
 from dsal.methods.network.lucir import LUCIR
 from dsal.training.sample import seed_of
@@ -110,12 +111,12 @@ class Trials(Part["OnlineLUCIR"]):
             self.trial, self.arm = None, self.bandit.best
 
     def state(self) -> dict[str, Tensor]:
-        trial = {} if self.trial is None else prefixed("trial", self.trial.state_dict())
+        trial = {} if self.trial is None else flat({"trial": self.trial.state_dict()})
         return {"bandit": self.bandit.weights.clone(), "arm": torch.tensor(self.arm), **trial}
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         self.bandit.weights, self.arm = tensors["bandit"].cpu(), int(tensors["arm"])
-        if weights := unprefixed("trial", tensors):
+        if weights := under(tensors, "trial"):
             self.trial = copy.deepcopy(self.method.network)
             self.trial.load_state_dict(weights)
 

@@ -10,13 +10,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from dsal.errors import InputError
+from dsal.files.tensors import flat, under
 from dsal.methods.contract import Phase
 from dsal.methods.network.aanets import PODNetAANets
 from dsal.methods.network.icarl import ICaRL
-from dsal.methods.network.kit.part import prefixed, unprefixed
 from dsal.methods.network.kit.policy import Action, Policy, learn_policy, tilted
 from dsal.methods.network.kit.replay import Herded, ReplayMethod
-from dsal.training.sample import seed_of
+from dsal.training.sample import seed_of, shuffled_classes
 
 PUBLISHED = {
     5: (0.8, 0.8, 0.6, 0.6, 0.6, 0.6),
@@ -91,11 +91,8 @@ class ManagedMemory(Herded["_Options"]):
             return phase
         labels = phase.samples.labels.cpu()
         generator = torch.Generator().manual_seed(seed_of(self.method.seed, 900_000 + phase.index))
-        order = torch.randperm(len(labels), generator=generator)
-        rows = []
-        for label in labels.unique():
-            own = order[labels[order] == label]
-            rows.append(own[: max(1, round((1 - fraction) * len(own)))])
+        classes = shuffled_classes(labels, generator)
+        rows = [own[: max(1, round((1 - fraction) * len(own)))] for own in classes]
         chosen = torch.cat(rows).sort().values.to(phase.samples.labels.device)
         return replace(phase, samples=phase.samples.take(chosen))
 
@@ -126,16 +123,14 @@ class ManagedMemory(Herded["_Options"]):
         if options.actions == "learned" and not self.method.classes_seen:
             features = functional.normalize(self.method.features_of(phase.samples)).cpu()
             labels = phase.samples.labels.cpu()
-            self.learned = learn_policy(
-                features, labels, options.exemplars_per_class, options.episodes, self.method.seed
-            )
+            self.learned = learn_policy(features, labels, options.exemplars_per_class, options.episodes, options.seed)
 
     def state(self) -> dict[str, Tensor]:
-        own = {} if self.learned is None else prefixed("policy", self.learned.state_dict())
+        own = {} if self.learned is None else flat({"policy": self.learned.state_dict()})
         return {**own, "per_class": torch.tensor(self.exemplars.per_class)}
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        if weights := unprefixed("policy", tensors):
+        if weights := under(tensors, "policy"):
             self.learned = Policy()
             self.learned.load_state_dict({name: value.cpu() for name, value in weights.items()})
         if "per_class" in tensors:

@@ -30,9 +30,8 @@ class Extractor:
     def __init__(self, backbone: Backbone) -> None:
         self.backbone, self.card = backbone, backbone.card
         self._graph: Graph | None = graph_of(backbone, pixels=0)  # if it was converted before
-        self._conversion = threading.Thread(
-            target=_convert, args=(weakref.ref(self),), name="dsal-convert", daemon=True
-        )
+        wanted = weakref.ref(self)
+        self._conversion = threading.Thread(target=_convert, args=(wanted,), name="dsal-convert", daemon=True)
         if self._graph is None:
             self._conversion.start()
 

@@ -30,7 +30,7 @@ def model_path(folder: Path, name: str) -> Path:
 letter or digit, and must not end with a space or '.'; got '../secret'
     """
     name = unicodedata.normalize("NFC", name)
-    if _is_reserved(name):
+    if name.split(".")[0].rstrip().upper() in _RESERVED:
         raise InputError(f"{name[:80]!r} cannot be a model's name: on Windows it is the name of a device")
     if len(name) > MOST_CHARACTERS or len(name.encode(errors="replace")) > _MOST_BYTES:
         raise InputError(
@@ -64,10 +64,6 @@ def _is_spelled(name: str) -> bool:
         return False  # such as full-width letters: no two names should look the same
     kinds = ["" if character in " ._-" else unicodedata.category(character)[0] for character in name]
     return bool(name) and kinds[0] in ("L", "N") and name[-1] not in " ." and set(kinds) <= {"", "L", "M", "N"}
-
-
-def _is_reserved(name: str) -> bool:
-    return name.split(".")[0].rstrip().upper() in _RESERVED
 
 
 def class_label(text: object) -> str:

@@ -54,6 +54,10 @@ class Runner:
         max_queue: most images of urgent work that may wait; more are refused with 429.
         observe: called with the size of every batch.
         threads: number of threads; lessons never take the last of several.
+
+    Attributes:
+        waiting: number of images waiting for a prediction.
+        threads: number of batches that can run at the same time.
     """
 
     def __init__(
@@ -64,12 +68,12 @@ class Runner:
         observe: Callable[[int], object] = lambda size: None,
         threads: int = 1,
     ) -> None:
-        self.max_batch, self.max_wait, self.max_queue = max_batch, max_wait, max_queue
+        self.max_batch, self.max_wait, self.max_queue, self.threads = max_batch, max_wait, max_queue, threads
         self._observe = observe
         self._urgent: deque[_Piece] = deque()
         self._patient: deque[_Piece] = deque()
         self._changed = threading.Condition()
-        self._waiting = 0  # images of urgent work
+        self.waiting = 0
         self._seconds = 0.05  # per image, as a moving average
         self._stopped = False
         self._patient_left = max(threads - 1, 1)  # threads that a lesson may take
@@ -77,16 +81,6 @@ class Runner:
         self._threads = [threading.Thread(target=self._run, name="dsal-backbone", daemon=True) for _ in range(threads)]
         for thread in self._threads:
             thread.start()
-
-    @property
-    def waiting(self) -> int:
-        """Number of images waiting for a prediction."""
-        return self._waiting
-
-    @property
-    def threads(self) -> int:
-        """Number of batches that can run at the same time."""
-        return len(self._threads)
 
     def submit(self, extract: Extract, score: Score, images: Pixels | ImageFiles, urgent: bool = True) -> Future[Rows]:
         """Queue images, decoded (n, c, h, w) or not, and return a future of the rows of ``score(extract(images))``.
@@ -101,13 +95,13 @@ class Runner:
             if self._stopped:
                 raise Refusal(503, "the server is shutting down")
             if urgent:
-                if self._waiting + len(images) > self.max_queue:
+                if self.waiting + len(images) > self.max_queue:
                     raise Refusal(
                         429,
-                        f"{self._waiting} images are already waiting for a prediction: try again later",
-                        retry_after=max(1.0, self._waiting * self._seconds),
+                        f"{self.waiting} images are already waiting for a prediction: try again later",
+                        retry_after=max(1.0, self.waiting * self._seconds),
                     )
-                self._waiting += len(images)
+                self.waiting += len(images)
             (self._urgent if urgent else self._patient).append(piece)
             self._changed.notify_all()
         return piece.answer
@@ -156,7 +150,7 @@ class Runner:
                 piece.answer.set_exception(error)
             return
         self._observe(len(rows[0]))
-        seconds = (time.monotonic() - start) / len(rows[0]) / len(self._threads)
+        seconds = (time.monotonic() - start) / len(rows[0]) / self.threads
         self._seconds += 0.2 * (seconds - self._seconds)
         end = 0
         for piece, features in batch:
@@ -195,5 +189,5 @@ class Runner:
 
     def _take(self, piece: _Piece) -> _Piece:
         self._urgent.remove(piece)
-        self._waiting -= len(piece.images)
+        self.waiting -= len(piece.images)
         return piece

@@ -19,7 +19,6 @@ import anyio
 import numpy as np
 from anyio import to_thread
 
-from dsal.backbones.backbone import Card
 from dsal.data.images.decode import Pixels
 from dsal.image_model import ImageModel
 from dsal.image_model.predictor import Predictor, Scores
@@ -270,11 +269,18 @@ class Service:
         One batch per thread is queued at a time; those of a lesson give way to predictions.
         """
         parts, rows, broken, batch = list[Rows](), list[int](), dict[int, str](), self.settings.max_batch
+
+        def cut(start: int) -> Pixels | ImageFiles:
+            some = images[start : start + batch]
+            if isinstance(some, np.ndarray):
+                return some
+            return ImageFiles(some, start, extractor.card, self.settings.pixels, skip_broken)
+
         starts = range(0, len(images), batch)
         for some in (starts[i : i + self.runner.threads] for i in range(0, len(starts), self.runner.threads)):
             if lesson is not None and lesson.cancelled:
                 raise Cancelled
-            pieces = [self._piece(images[start : start + batch], start, extractor.card, skip_broken) for start in some]
+            pieces = [cut(start) for start in some]
             futures: list[Future[Rows]] = []
             try:
                 for piece in pieces:
@@ -298,13 +304,6 @@ class Service:
             reasons = [f"image {row + 1}: {reason}" for row, reason in list(broken.items())[:_MOST_REASONS]]
             raise Refusal(422, f"none of the images can be read: {'; '.join(reasons)}")
         return tuple(map(np.concatenate, zip(*parts, strict=True))), rows, broken
-
-    def _piece(
-        self, images: Sequence[bytes] | Pixels, first: int, card: Card, skip_broken: bool
-    ) -> Pixels | ImageFiles:
-        if isinstance(images, np.ndarray):
-            return images
-        return ImageFiles(images, first, card, self.settings.pixels, skip_broken)
 
 
 def _unscored(features: Features) -> Rows:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import re
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -13,7 +12,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from dsal.base import __version__
 from dsal.image_model.image_predictor import most_useful
-from dsal.image_model.outcomes import THRESHOLD, Prediction
+from dsal.image_model.outcomes import THRESHOLD
 from dsal.image_model.sources import KEY_BYTES, content_keys
 from dsal.serve.engine.names import model_path
 from dsal.serve.engine.service import ReadImages, ScoredImages, Service
@@ -65,10 +64,7 @@ def api_routes(service: Service, bodies: Bodies) -> APIRouter:
 
     @router.post("/{name}/suggest", openapi_extra=schemas.image_body(hashes=schemas.HASHES))
     async def suggest(
-        name: str,
-        request: Request,
-        count: Annotated[int, Query(ge=1, le=1000)] = 20,
-        skip_broken: SkipBroken = False,
+        name: str, request: Request, count: Annotated[int, Query(ge=1, le=1000)] = 20, skip_broken: SkipBroken = False
     ) -> schemas.Suggestions:
         """Suggest unlabelled images worth labelling: typical of what the model is unsure of, and diverse."""
         model_path(library.folder, name)
@@ -134,19 +130,8 @@ def _predictions(name: str, images: int, found: ScoredImages, top_k: int, thresh
     paths = [None] * len(found.rows)
     predictions = found.predictor.predictions(found.scores, paths, top_k=top_k, threshold=threshold)
     for row, prediction in zip(found.rows, predictions, strict=True):
-        answers[row] = schemas.Prediction(**_facts(prediction)).model_dump_json().encode()
+        answers[row] = schemas.Prediction(**prediction.facts()).model_dump_json().encode()
     return b'{"model":%s,"predictions":[%s]}' % (json.dumps(name).encode(), b",".join(answers))
-
-
-def _facts(prediction: Prediction) -> dict[str, Any]:
-    """Return the fields of :class:`schemas.Prediction`."""
-    return {
-        "label": prediction.label,
-        "score": prediction.score,
-        "top_k": [schemas.Ranked(label=label, score=score) for label, score in prediction.top_k],
-        "novelty": None if math.isnan(prediction.novelty) else prediction.novelty,
-        "novel": prediction.novel,
-    }
 
 
 def _keys(hashes: list[Any], images: int) -> list[bytes]:
@@ -170,7 +155,7 @@ def _suggestions(found: ReadImages, keys: Sequence[bytes | None], count: int) ->
         chosen = most_useful(found.x[distinct], scores.probabilities, count)
         best = snapshot.predictor.predictions(scores.take(chosen), [None] * len(chosen), top_k=5, threshold=THRESHOLD)
         suggestions = [
-            schemas.Suggestion(image=found.rows[distinct[i]] + 1, **_facts(prediction))
+            schemas.Suggestion(image=found.rows[distinct[i]] + 1, **prediction.facts())
             for i, prediction in zip(chosen, best, strict=True)
         ]
     return schemas.Suggestions(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from torch import Tensor
 
+from dsal.files.tensors import flat, under
 from dsal.methods.contract import Phase
 from dsal.methods.network.kit.growing_network import GrowingNetwork
 
@@ -66,14 +67,14 @@ class Part(Generic[M]):
         found: dict[str, Tensor] = {}
         for name in self.tensors:
             value = getattr(self, name)
-            found |= prefixed(name, value) if isinstance(value, dict) else {name: value}
+            found |= flat({name: value}) if isinstance(value, dict) else {name: value}
         return found
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """Restore what :meth:`state` returned, from the tensors of all parts."""
         for name in self.tensors:
             group = isinstance(getattr(self, name), dict)
-            setattr(self, name, unprefixed(name, tensors) if group else tensors[name])
+            setattr(self, name, under(tensors, name) if group else tensors[name])
 
 
 class FreezeOldRows(Part["NetworkMethod"]):
@@ -81,16 +82,6 @@ class FreezeOldRows(Part["NetworkMethod"]):
 
     def freeze(self) -> None:
         self.method.network.head.freeze_old()
-
-
-def prefixed(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors under the names ``prefix.name``."""
-    return {f"{prefix}.{name}": value for name, value in tensors.items()}
-
-
-def unprefixed(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors that :func:`prefixed` named, under their own names."""
-    return {name.removeprefix(f"{prefix}."): value for name, value in tensors.items() if name.startswith(f"{prefix}.")}
 
 
 RUNNER = ("_steps", "_begin_phase", "_fit", "_end_phase", "_resume", "state", "from_state", "each_part", "part")
