@@ -314,13 +314,13 @@ def save(facts: dict[str, Any], results: list[PhaseResult], more: dict[str, Any]
     print(json.dumps(row), flush=True)
 
 
-def figures(tallies: list[Tally], base: range) -> dict[str, Any]:
+def figures(tallies: list[Tally], base: range) -> dict[str, float]:
     return {
         "average": round(average_accuracy(tallies), 2),
         "last": round(accuracy(tallies[-1]), 2),
         "base": round(accuracy(tallies[-1], base), 2),
         "new": round(new_accuracy(tallies[-1], base) or 0.0, 2),
-        "phase_accuracies": [round(accuracy(tally), 2) for tally in tallies],
+        "start": round(accuracy(tallies[0]), 2),
     }
 
 

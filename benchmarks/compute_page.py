@@ -36,7 +36,7 @@ PAPER = {"podnet-aanets": "aanets"}
 CLOSED_FORM = ("ds-al", "acil")
 PLAIN = "last, one view"
 """What methods that train the network read, and DS-AL for a comparison on equal terms."""
-TOTALS = ("average", "last", "base", "new")
+TOTALS = {"start": "after phase 0", "average": "average", "last": "last", "base": "base", "new": "new"}
 INK, BLUE, GREY = "#1f2430", "#3538cd", "#667085"
 NO_IMAGES = ("#107569", "#4ca30d", "#099250", "#0e7090", "#3b7c0f")
 WITH_IMAGES = ("#c4320a", "#dc6803", "#c11574", "#a15c07", "#e31b54", "#9f1ab1", "#912018")
@@ -168,7 +168,7 @@ def _of_phases(rows: list[Row], phases: int) -> list[str]:
 
 
 def _accuracies(rows: list[Row]) -> str:
-    heads = ("method", "images kept", "reads", "epochs", "seconds", *TOTALS, "paper: average", "paper: last")
+    heads = ("method", "images kept", "reads", "epochs", "seconds", *TOTALS.values(), "paper: average", "paper: last")
     lines = [f"| {' | '.join(heads)} |", "|---|---|---|" + "---:|" * (len(heads) - 3)]
     single = sorted((row for row in rows if row["method"] in CLOSED_FORM), key=lambda row: -row["average"])
     for row in [*single, *(row for line in curves(rows, rows[0]["phases"]).values() for row in line)]:
@@ -177,7 +177,8 @@ def _accuracies(rows: list[Row]) -> str:
         )
         own = paper if paper is not None and paper.backbone == "resnet32" else None
         published = [
-            "" if own is None or (value := getattr(own, total)) is None else f"{value.mean:.2f}" for total in TOTALS[:2]
+            "" if own is None or (value := getattr(own, total)) is None else f"{value.mean:.2f}"
+            for total in ("average", "last")
         ]
         kept = "all" if row["method"] == "joint-network" else "yes" if keeps_images(row["method"]) else "no"
         cells = [METHODS.get(row["method"]).title, kept, row["features"], str(row["epochs"]), f"{row['seconds']:,.0f}",
@@ -252,7 +253,8 @@ def _out_of_order(first: Row, second: Row) -> str:
     text = f"{titles[0]} {first['average']:.2f}, {titles[1]} {second['average']:.2f} at {_epochs(first['epochs'])}"
     ours, theirs = _by_readout(first), _by_readout(second)
     same = [f"with the {name} of both {ours[name]:.2f}, {theirs[name]:.2f}" for name in ours if name in theirs]
-    return f"{text} ({'; '.join(same)})" if len(same) > 1 else text
+    start = f"after phase 0 {first['start']:.2f}, {second['start']:.2f}"
+    return f"{text} ({'; '.join([start, *(same if len(same) > 1 else [])])})"
 
 
 def _by_readout(row: Row) -> dict[str, float]:

@@ -19,8 +19,8 @@ def run(method: str, epochs: int, average: float, last: float, *, seed: int = 0,
     """A row of ``compute.json``."""
     return {
         "method": method, "phases": 5, "epochs": epochs, "features": "last, one view", "seed": seed,
-        "seconds": 100.0 * epochs, "base_seconds": 1.0, "average": average, "last": last, "base": last, "new": last,
-        "other_readouts": {}, **more,
+        "seconds": 100.0 * epochs, "base_seconds": 1.0, "start": 80.0, "average": average, "last": last, "base": last,
+        "new": last, "other_readouts": {}, **more,
     }  # fmt: skip
 
 
@@ -44,7 +44,7 @@ def test_nobody_passes() -> None:
 def test_the_order_is_that_of_the_largest_budget_both_have() -> None:
     rows = [run("finetune", 1, 30, 20), run("finetune", 3, 20, 10), run("lwf", 1, 25, 15), run("lwf", 3, 25, 15)]
     assert "Of its 1 pairs here, 1 are in it." in told(*rows)
-    assert "not Fine-tuning 40.00, LwF 35.00 at 10 epochs." in told(
+    assert "not Fine-tuning 40.00, LwF 35.00 at 10 epochs (after phase 0 80.00, 80.00)." in told(
         *rows, run("finetune", 10, 40, 20), run("lwf", 10, 35, 20)
     )
 
@@ -52,7 +52,7 @@ def test_the_order_is_that_of_the_largest_budget_both_have() -> None:
 def test_methods_out_of_order_are_compared_with_the_same_read_out() -> None:
     icarl = run("icarl", 1, 60, 47, other_readouts={"cnn": {"average": 35.0, "last": 18.0}})
     lucir = run("lucir", 1, 50, 35, other_readouts={"nme": {"average": 59.0, "last": 47.0}})
-    same = "with the nearest mean of both 60.00, 59.00; with the head of both 35.00, 50.00"
+    same = "after phase 0 80.00, 80.00; with the nearest mean of both 60.00, 59.00; with the head of both 35.00, 50.00"
     assert f"0 are in it; not iCaRL 60.00, LUCIR 50.00 at 1 epoch ({same})." in told(icarl, lucir)
 
 
