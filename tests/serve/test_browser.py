@@ -71,6 +71,7 @@ def server(models: Path, weights: Path) -> Iterator[Server]:
 def page(browser: Any, server: Server) -> Iterator[Any]:
     """The page; at the end no error is in the console and no request has left the machine."""
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.get("about:blank")  # the page of an earlier test asks its server, which has stopped, until it is left
     browser.get_log("browser")
     browser.get_log("performance")
     browser.get(server.url)
