@@ -278,7 +278,7 @@ def test_what_is_passed_over_is_counted(call: Call, model: Path, album: Path, tm
     for name in ("a.mov", "b.mov", "notes.txt"):
         (tmp_path / "more" / "char 148" / name).touch()
     err = call("learn", tmp_path / "more", "--model", model).err
-    assert "passed over: 2 .mov, 1 images outside the class folders, 1 .txt" in err
+    assert "passed over: 2 .mov, 1 image outside the class folders, 1 .txt" in err
 
 
 def test_two_writers(start: Callable[..., "subprocess.Popen[str]"], call: Call, model: Path, album: Path) -> None:

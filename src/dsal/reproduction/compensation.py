@@ -108,11 +108,11 @@ class Fig3(Item):
         setting, root = archive.setting(need), archive.plan.data_root
         name = setting.image_dataset
         if name is None or root is None:
-            return "it shows images: give their folder with --data-root"
+            return "the figure shows images; give their folder with --data-root"
         try:
             images = load_dataset(name, Path(root)).test.at(SIDE, 3)
         except MissingDataError as error:
-            return f"it shows images, which are missing: {error}"
+            return f"the figure shows images, which are missing: {error}"
         if not np.array_equal(images.labels.numpy(), setting.features.test_y):
             return "the features do not match these images, row by row"
         before, after = archive.main(need), archive.stream(need)

@@ -190,7 +190,7 @@ def _by_folder(source: Path, classes: Iterable[str], files: Iterable[tuple[PureP
 
 def passed_over_text(passed: Mapping[str, int]) -> str:
     """Describe what was passed over, in words."""
-    parts = [f"{count} {kind}" for kind, count in passed.items()]
+    parts = [f"{count} {kind.replace('images', 'image') if count == 1 else kind}" for kind, count in passed.items()]
     hint = f"; {HEIF_HINT}" if HEIF_SUFFIXES & passed.keys() else ""
     return ", ".join(parts) + hint
 
