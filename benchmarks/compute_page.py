@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from math import sqrt
 from pathlib import Path
 from statistics import harmonic_mean, mean, stdev
 from typing import Any, TypeAlias
@@ -96,7 +95,7 @@ def draw(rows: Sequence[Row]) -> Figure:
     for axes, total in zip(figure.subplots(2, sharex=True), ("average", "last"), strict=True):
         _draw_panel(axes, here, total)
     axes.set_xlabel("seconds of one processor core, for all phases", color=INK)
-    axes.legend(handles=LEGEND, loc="lower right", fontsize=9, frameon=False)
+    axes.legend(handles=LEGEND, loc="center left", fontsize=9, frameon=False)
     return figure
 
 
@@ -109,17 +108,15 @@ def _draw_panel(axes: Axes, rows: Sequence[Row], total: str) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(color="#eaecf0", linewidth=0.8)
     trained = curves(rows)
-    middle = sqrt(min(row["seconds"] for row in rows) * max(row["seconds"] for row in rows))
     colours = {True: iter(WITH_IMAGES), False: iter(NO_IMAGES)}
     for row in (row for row in rows if row["method"] in CLOSED_FORM):
         marker, size, colour = ("*", 13, BLUE) if row["method"] == "ds-al" else ("D", 5, GREY)
         axes.plot([row["seconds"]], [row[total]], marker, color=colour, markersize=size)
         if row["method"] == "ds-al":
             axes.axhline(row[total], color=BLUE, linewidth=0.8, linestyle=":", zorder=0)
-            left = row["seconds"] < middle
-            axes.annotate(f"DS-AL, {row['features']}: {row[total]:.1f}", (row["seconds"], row[total]),
-                          (10 if left else -10, 4), textcoords="offset points", color=BLUE, fontsize=9, weight="bold",
-                          ha="left" if left else "right")  # fmt: skip
+            place, side = ((8, -13), "left") if row["features"] == PLAIN else ((-10, 5), "right")
+            axes.annotate(f"DS-AL, {row['features']}: {row[total]:.1f}", (row["seconds"], row[total]), place, ha=side,
+                          textcoords="offset points", color=BLUE, fontsize=9, weight="bold")  # fmt: skip
     ends = []
     for method in (name for name in ASKED if name in trained):
         line, kept = trained[method], keeps_images(method)
