@@ -24,8 +24,8 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "compute.json"
 PICTURE = ROOT / "docs" / "figures" / "compute.png"
 PHASES, BUDGETS, LONG_BUDGET = 5, (1, 3, 10), 30
-ASKED = ("finetune", "lwf", "lfl", "ewc", "pass", "ssre", "icarl", "bic", "lucir", "podnet", "podnet-aanets", "foster",
-         "rmm", "joint-network")  # fmt: skip
+ASKED = ("finetune", "lwf", "ewc", "pass", "ssre", "icarl", "bic", "lucir", "podnet", "podnet-aanets", "foster", "rmm",
+         "joint-network")  # fmt: skip
 ASKED_LONG = ("lwf", "icarl", "lucir", "podnet", "foster")
 ORDER = (("finetune", "ewc"), ("finetune", "lwf"), ("ewc", "icarl"), ("lwf", "icarl"), ("icarl", "lucir"),
          ("icarl", "podnet"))  # fmt: skip
