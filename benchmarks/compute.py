@@ -30,12 +30,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from statistics import harmonic_mean
 from typing import Any
 
 import proxy
 import tomllib
 import torch
+from compute_page import best_first
 
 from dsal.backbones import load_backbone
 from dsal.backbones.backbone import SHIPPED
@@ -172,7 +172,7 @@ def add_mirror(method: Method) -> None:
 
 
 def share_outputs(method: Method) -> None:
-    """Let all read-outs of the same test images share one pass through the network: tests cost as much as an epoch."""
+    """Let all read-outs of the same test images share one pass through the network, as slow as an epoch."""
     read, predict, others = method.read, method.predict, method.other_predictions  # type: ignore[attr-defined]
     held: dict[str, Any] = {}
 
@@ -213,7 +213,7 @@ def choose(name: str, data: DataSet, weights: Path) -> None:
 def best_options(name: str) -> dict[str, float]:
     """Return the options of the best trial of a method; none before there is one."""
     trials = [trial for trial in read()["trials"] if trial["method"] == name]
-    return max(trials, key=lambda trial: harmonic_mean((trial["base"], trial["new"])))["options"] if trials else {}
+    return best_first(trials)[0]["options"] if trials else {}
 
 
 def trial(name: str, start: Start, epochs: int, options: dict[str, float]) -> None:

@@ -71,6 +71,11 @@ def means(runs: Iterable[Row]) -> list[Row]:
     return rows
 
 
+def best_first(trials: Iterable[Row]) -> list[Row]:
+    """Sort trials by the harmonic mean of the accuracies of old and new classes."""
+    return sorted(trials, key=lambda trial: -harmonic_mean((trial["base"], trial["new"])))
+
+
 def keeps_images(method: str) -> bool:
     """Return whether a method stores images."""
     return method == "joint-network" or not METHODS.get(method)().exemplar_free
@@ -311,7 +316,7 @@ def _chosen(trials: list[Row]) -> str:
     ]
     for method in dict.fromkeys(trial["method"] for trial in trials):
         own = [trial for trial in trials if trial["method"] == method]
-        best, *others = sorted(own, key=lambda trial: -harmonic_mean((trial["base"], trial["new"])))
+        best, *others = best_first(own)
         tried = "; ".join(f"{_setting(trial)}: {_old_new(trial)}" for trial in others)
         cells = (
             METHODS.get(method).title,

@@ -159,7 +159,7 @@ def conditions() -> dict[str, Any]:
 
 
 def record(path: Path, name: str, facts: dict[str, Any]) -> None:
-    """Add results to a file; those with a seed stand beside those with other seeds."""
+    """Add results to a file; results of other seeds stay in it."""
     document = json.loads(path.read_text()) if path.is_file() else {}
     if "seed" in facts:
         runs = [run for run in document.get(name, []) if run["seed"] != facts["seed"]]
